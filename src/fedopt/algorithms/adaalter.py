@@ -1,0 +1,44 @@
+"""AdaAlter, local form (Xie et al. 2019): clients share an Adagrad-like accumulator through the server.
+
+A client descends with the accumulator that it received, and adds to a copy that it sends back:
+
+    x_i = x_i - eta_l g / sqrt(B2 + k epsilon^2)      k = 1, 2, ... the local step
+    A2  = A2 + g^2                                    A2 = B2 at first
+
+The server averages both; B2 becomes the average of A2. Both directions carry twice FedAvg's bytes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
+from fedopt.algorithms.optimizers import step
+
+
+class AdaAlterState(NamedTuple):
+    x: Vector
+    B2: Vector
+
+
+def adaalter(*, epsilon: float = 1.0, initial_accumulator: float = 1.0) -> Algorithm:
+    """epsilon and the initial accumulator are 1 in the authors' experiments."""
+
+    def init(x: Vector) -> AdaAlterState:
+        return AdaAlterState(x, torch.full_like(x, initial_accumulator))
+
+    def client(work: Work, x: Vector, B2: Vector) -> ClientResult:
+        x_i, A2 = x, B2
+        for k, b in enumerate(work.batches(), start=1):
+            g = work.gradient(x_i, b)
+            x_i = step(x_i, -g / torch.sqrt(B2 + k * epsilon**2), work.round.eta_l)
+            A2 = A2 + g**2
+        return ClientResult((x_i - x, A2))
+
+    def server(state: AdaAlterState, mean: tuple[Vector, ...], round: Round) -> AdaAlterState:
+        delta, A2 = mean
+        return AdaAlterState(step(state.x, delta, round.eta), A2)
+
+    return Algorithm(init, client, server, sends=("x", "B2"), returns=("delta", "A2"))

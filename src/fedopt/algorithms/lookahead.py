@@ -1,0 +1,42 @@
+"""Lookahead (Zhang et al. 2019) in its federated reading: an adaptive CLIENTOPT, SGD on the server.
+
+With `state="reset"` clients start their optimizer afresh in every round, and this is FedOpt. With
+`state="average"` they start from the server's accumulator v and send theirs back to be averaged, which
+doubles the bytes in both directions; the first moment m, a direction on another client's data, restarts
+at zero.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
+from fedopt.algorithms.fedopt import fedopt
+from fedopt.algorithms.optimizers import Optimizer, sgd, step
+
+
+class LookaheadState(NamedTuple):
+    x: Vector
+    v: Vector  # the average of the clients' accumulators
+
+
+def lookahead(client: Optimizer, *, state: str = "reset") -> Algorithm:
+    """x_{t+1} = x_t + eta (mean of the clients' fast weights - x_t)."""
+    if state == "reset":
+        return fedopt(client, sgd())
+
+    def init(x: Vector) -> LookaheadState:
+        return LookaheadState(x, client.init(x).v)
+
+    def client_update(work: Work, x: Vector, v: Vector) -> ClientResult:
+        x_i, s = x, client.init(x)._replace(v=v)
+        for k, b in enumerate(work.batches()):
+            g = work.gradient(x_i, b)
+            x_i, s = client.update(x_i, -g, work.round.eta_l, k, s)
+        return ClientResult((x_i - x, s.v))
+
+    def server(state: LookaheadState, mean: tuple[Vector, ...], round: Round) -> LookaheadState:
+        delta, v = mean
+        return LookaheadState(step(state.x, delta, round.eta), v)
+
+    return Algorithm(init, client_update, server, sends=("x", "v"), returns=("delta", "v"))

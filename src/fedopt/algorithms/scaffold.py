@@ -1,0 +1,54 @@
+"""SCAFFOLD, batched data, as in the paper's appendix (Karimireddy et al. 2019).
+
+The printed line c_i+ = c_i - c + (x_i - x) / (E |B_i| eta_l) leaves its sign open. The invariant decides:
+after one full-batch step with option II, c_i+ is the gradient, whatever c and c_i were; hence x - x_i.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
+from fedopt.algorithms.optimizers import step
+
+
+class ScaffoldState(NamedTuple):
+    x: Vector
+    c: Vector  # the server's control variate, from zero
+
+
+def scaffold(*, option: str = "II") -> Algorithm:
+    """Control variates by option II (from the model difference) or I (a full gradient at x).
+
+    A client keeps c_i; it starts at c when the client is first seen, so that a run in which no client
+    is seen twice is FedAvg to the bit.
+    """
+
+    def init(x: Vector) -> ScaffoldState:
+        return ScaffoldState(x, torch.zeros_like(x))
+
+    def client(work: Work, x: Vector, c: Vector) -> ClientResult:
+        eta_l = work.round.eta_l
+        (c_i,) = work.kept or (c,)
+        correction = c - c_i  # exactly zero for a new client, and then the step below is FedAvg's
+        x_i = x
+        for b in work.batches():  # for e = 1..E, for b in B_i
+            g = work.gradient(x_i, b)
+            x_i = step(x_i, -(g + correction), eta_l)  # x_i = x_i - eta_l (g_i - c_i + c)
+        if option == "I":
+            c_plus = work.full_gradient(x)
+        else:
+            c_plus = c_i - c + (x - x_i) / (work.steps * eta_l)  # work.steps = E |B_i|
+        return ClientResult((x_i - x, c_plus - c_i), keeps=(c_plus,))  # Delta x_i, Delta c_i; c_i = c_i+
+
+    def server(state: ScaffoldState, mean: tuple[Vector, ...], round: Round) -> ScaffoldState:
+        delta_x, delta_c = mean
+        x = step(state.x, delta_x, round.eta)  # x_{t+1} = x_t + eta Delta x
+        c = state.c + (round.cohort / round.population) * delta_c  # c = c + |S|/N Delta c
+        return ScaffoldState(x, c)
+
+    return Algorithm(
+        init, client, server, sends=("x", "c"), returns=("delta_x", "delta_c"), keeps=("c_i",)
+    )

@@ -1,0 +1,52 @@
+"""Where clients run. An executor is an ordered map: jobs in, results out in the order of the jobs.
+
+`serial` runs them in this process. `processes` (in `processes.py`) runs them in workers of one thread
+each. Both call `Runner.run`, so they give the same numbers to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from fedopt.algorithms.base import Vector
+from fedopt.data import Arrays
+from fedopt.engine.problem import Problem
+from fedopt.engine.runner import Job, Runner
+
+Kept = Callable[[int], tuple[Vector, ...] | None]  # what the client at a position kept from before
+
+
+def nothing_kept(index: int) -> None:
+    return None
+
+
+class Executor(Protocol):
+    """Started once and given one problem after another."""
+
+    def load(self, problem: Problem, sample: Arrays) -> None:
+        """Make ready for this problem; `sample` is what `SampleJob` measures on."""
+
+    def map(
+        self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
+        """Results in the order of `jobs`. The vectors of a result are valid until the next one is asked for."""
+
+    def close(self) -> None:
+        """End what was started."""
+
+
+class Serial:
+    """Runs every job in this process, one after the other."""
+
+    def load(self, problem: Problem, sample: Arrays) -> None:
+        self._runner = Runner(problem, sample)
+
+    def map(
+        self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
+        for job in jobs:
+            yield self._runner.run(job, sent, kept(job.index) if hasattr(job, "index") else None)
+
+    def close(self) -> None:
+        pass

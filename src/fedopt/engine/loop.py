@@ -1,0 +1,86 @@
+"""The rounds of a run, one after the other. It knows nothing of files: who calls it writes things down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, NamedTuple
+
+from fedopt.algorithms import State
+from fedopt.algorithms.schedules import Schedule
+from fedopt.engine.evaluate import is_evaluated, measure_sample
+from fedopt.engine.round import Report, Setting, run_round
+from fedopt.engine.runner import single_thread
+from fedopt.errors import RunError
+
+
+class Position(NamedTuple):
+    """Where a run stands: all that is needed to go on from here, beside the clients' table."""
+
+    round: int  # rounds done
+    state: State
+    client_schedule: Mapping[str, Any]
+    server_schedule: Mapping[str, Any]
+    bytes_total: int = 0
+    stalled: int = 0  # rounds in a row without a finite client
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run goes on and what it does on the way."""
+
+    rounds: int
+    client_rate: Schedule
+    server_rate: Schedule
+    sample: int  # examples in the evaluation sample
+    eval_every: int
+    eval_last_every: int
+    patience: int  # rounds without a finite client before the run is given up
+
+
+class Step(NamedTuple):
+    """What happened: a round (None for the evaluation before the first) and perhaps an evaluation."""
+
+    position: Position
+    report: Report | None
+    rates: tuple[float, float] | None  # eta_l, eta
+    evaluation: dict[str, float] | None
+
+
+def start(state: State, plan: Plan) -> Position:
+    return Position(0, state, plan.client_rate.init, plan.server_rate.init)
+
+
+def train(setting: Setting, plan: Plan, position: Position) -> Iterator[Step]:
+    """Rounds from `position` on, each as a `Step`; raises RunError when the run no longer trains."""
+
+    def evaluated(at: Position) -> dict[str, float] | None:
+        if not is_evaluated(at.round, plan.rounds, plan.eval_every, plan.eval_last_every):
+            return None
+        return measure_sample(setting.executor, at.state.x, plan.sample)
+
+    with single_thread():
+        if position.round == 0:
+            yield Step(position, None, None, evaluated(position))
+        while position.round < plan.rounds:
+            t = position.round
+            eta_l = plan.client_rate.rate(t, position.client_schedule)
+            eta = plan.server_rate.rate(t, position.server_schedule)
+            state, report = run_round(setting, position.state, t, eta_l, eta)
+            loss = report.loss if report.loss is not None else float("nan")
+            position = Position(
+                round=t + 1,
+                state=state,
+                client_schedule=plan.client_rate.observe(position.client_schedule, loss),
+                server_schedule=plan.server_rate.observe(position.server_schedule, loss),
+                bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
+                stalled=0 if isfinite(loss) else position.stalled + 1,
+            )
+            yield Step(position, report, (eta_l, eta), evaluated(position))
+            if position.stalled == plan.patience:
+                names = ", ".join(report.rejected[:5]) + (", ..." if len(report.rejected) > 5 else "")
+                raise RunError(
+                    f"round {position.round}: no finite update for {plan.patience} rounds in a row (clients {names}); "
+                    "try a smaller client.lr or server.lr"
+                )

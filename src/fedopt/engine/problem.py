@@ -1,0 +1,56 @@
+"""Everything that running a client needs, the same in every process and free of open files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fedopt.algorithms import Algorithm
+from fedopt.data import Federation
+from fedopt.tasks.base import Loss, Metric, Prepare
+
+WEIGHTINGS = ("examples", "uniform", "processed", "tokens")
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """What a client does in a round: E epochs or K steps over its batches, reshuffled each epoch."""
+
+    batch_size: int
+    epochs: int = 1
+    steps: int | None = None  # K; None means whole epochs
+    drop_last: bool = False
+
+    def batches_per_epoch(self, examples: int) -> int:
+        if self.drop_last:
+            return examples // self.batch_size
+        return -(-examples // self.batch_size)
+
+    def planned_steps(self, examples: int) -> int:
+        per_epoch = self.batches_per_epoch(examples)
+        if per_epoch == 0:
+            return 0
+        return self.steps if self.steps is not None else self.epochs * per_epoch
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A task with its options applied and an algorithm, ready to be sent to a worker.
+
+    Fields that are functions must be importable by name where several processes are used.
+    """
+
+    federation: Callable[[], Federation]
+    model: Callable[[], nn.Module]
+    prepare: Prepare
+    loss: Loss
+    metrics: Mapping[str, Metric]
+    algorithm: Callable[[], Algorithm]
+    local: LocalWork
+    seed: int
+    reduction: str = "mean"
+    weighting: str = "examples"
+    buffers: str = "refuse"
+    tokens: Callable[[tuple[Tensor, ...]], int] | None = None

@@ -1,0 +1,258 @@
+"""The `processes` executor: one single-threaded worker per core, started once, vectors in shared memory.
+
+Results leave in the order of the jobs. A job takes a slot of shared memory when it is sent out and gives
+it back when its result has been used, so memory is bounded by the window of slots, whatever the cohort.
+A worker that dies is replaced and its job run again; the result is the same because a job's result
+depends on nothing but the job.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import signal
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+import torch.multiprocessing as multiprocessing
+
+from fedopt.algorithms.base import Vector
+from fedopt.data import Arrays
+from fedopt.engine.executors import Kept, nothing_kept
+from fedopt.engine.problem import Problem
+from fedopt.engine.runner import ClientJob, Job, Runner, initial_vector
+from fedopt.errors import FedoptError, RunError, UserError
+
+_ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
+_DEATHS_PER_JOB = 3
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class _Vectors:
+    """Rows of `d` floats in memory that all workers see."""
+
+    def __init__(self, count: int, d: int) -> None:
+        stride = -(-d // _ROW) * _ROW
+        _check_shared_memory(count * stride * 4)
+        self.rows = torch.zeros(max(count, 1), stride).share_memory_()
+        self.d = d
+
+    def __getitem__(self, index: int) -> Vector:
+        return self.rows[index, : self.d]
+
+    def write(self, first: int, vectors: Sequence[Vector]) -> None:
+        for offset, vector in enumerate(vectors):
+            self[first + offset].copy_(vector)
+
+    def read(self, first: int, count: int) -> tuple[Vector, ...]:
+        return tuple(self[first + offset] for offset in range(count))
+
+
+def _check_shared_memory(needed: int) -> None:
+    if not os.path.isdir("/dev/shm"):
+        return
+    free = shutil.disk_usage("/dev/shm").free
+    if needed > free:
+        raise RunError(
+            f"workers need {needed / 1e6:.0f} MB of shared memory and /dev/shm has {free / 1e6:.0f} MB; "
+            "enlarge it, use fewer --workers, or --executor serial"
+        )
+
+
+class _Worker:
+    """A worker process, seen from here."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        with _one_thread_environment():
+            self.process.start()
+        theirs.close()
+        self.job: int | None = None  # position of the job it is on
+
+    def stop(self) -> None:
+        self.connection.close()  # it leaves when it finds nobody at the other end
+        self.process.join(timeout=5)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+@contextmanager
+def _one_thread_environment() -> Iterator[None]:
+    """Thread settings must be there before a worker imports torch."""
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class Processes:
+    """Runs jobs in `workers` processes."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = [_Worker() for _ in range(workers)]
+        self._loaded: tuple[Any, ...] | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The workers' process ids, for those who watch them."""
+        return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
+
+    def load(self, problem: Problem, sample: Arrays) -> None:
+        d = len(initial_vector(problem))
+        algorithm = problem.algorithm()
+        self._keeps = len(algorithm.keeps)
+        self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept from before, returned, kept
+        self._slots = 4 * len(self._workers)
+        self._sent = _Vectors(len(algorithm.sends), d)
+        self._shared = _Vectors(self._slots * self._per_slot, d)
+        shared_sample = tuple(torch.from_numpy(a).share_memory_() for a in sample)
+        self._loaded = (problem, shared_sample, self._sent, self._shared, self._per_slot, self._keeps)
+        try:
+            pickle.dumps(problem)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UserError(
+                f"worker processes cannot import part of this problem ({error}); define it at the top level of "
+                "a module, or use executor='serial'"
+            ) from error
+        for worker in self._workers:
+            worker.connection.send(self._loaded)
+
+    def map(
+        self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
+        self._sent.write(0, sent)
+        waiting = deque(range(len(jobs)))
+        free = deque(range(self._slots))
+        slot_of: dict[int, int] = {}
+        replies: dict[int, tuple[Any, int]] = {}
+        deaths: dict[int, int] = {}
+        try:
+            for position in range(len(jobs)):
+                while position not in replies:
+                    for worker in self._workers:
+                        if worker.job is None and waiting and (free or waiting[0] in slot_of):
+                            number = waiting.popleft()
+                            if number not in slot_of:
+                                slot_of[number] = free.popleft()
+                            self._dispatch(worker, number, jobs[number], slot_of[number], kept)
+                    for number in self._collect(replies):
+                        deaths[number] = deaths.get(number, 0) + 1
+                        if deaths[number] == _DEATHS_PER_JOB:
+                            raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
+                        waiting.appendleft(number)
+                reply, vectors = replies.pop(position)
+                slot = slot_of.pop(position)
+                first = slot * self._per_slot + self._keeps
+                yield reply, self._shared.read(first, vectors)
+                free.append(slot)
+        finally:
+            self._drain()
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.stop()
+
+    def _dispatch(self, worker: _Worker, number: int, job: Job, slot: int, kept: Kept) -> None:
+        before = kept(job.index) if isinstance(job, ClientJob) else None
+        if before is not None:
+            self._shared.write(slot * self._per_slot, before)
+        worker.job = number
+        try:
+            worker.connection.send((number, job, slot, before is not None))
+        except OSError:
+            pass  # it has died; _collect finds out and the job is run again
+
+    def _collect(self, replies: dict[int, tuple[Any, int]]) -> list[int]:
+        """Wait for news: store finished jobs, replace dead workers, return the jobs these were on."""
+        lost = []
+        busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
+        for connection in wait(list(busy)):
+            place = busy[connection]  # type: ignore[index]
+            worker = self._workers[place]
+            try:
+                number, reply, vectors, failure = worker.connection.recv()
+            except (EOFError, OSError):
+                assert worker.job is not None
+                lost.append(worker.job)
+                worker.stop()
+                self._workers[place] = _Worker()
+                self._workers[place].connection.send(self._loaded)
+                continue
+            worker.job = None
+            if failure is not None:
+                raise failure
+            replies[number] = (reply, vectors)
+        return lost
+
+    def _drain(self) -> None:
+        """After an interruption, let workers finish what they are on, so that the next map starts clean."""
+        for place, worker in enumerate(self._workers):
+            if worker.job is None:
+                continue
+            try:
+                worker.connection.recv()
+            except (EOFError, OSError):
+                worker.stop()
+                self._workers[place] = _Worker()
+                self._workers[place].connection.send(self._loaded)
+            worker.job = None
+
+
+def _name(job: Job) -> str:
+    return f"client number {job.index} in round {job.round.t + 1}" if isinstance(job, ClientJob) else str(job)
+
+
+def _serve(connection: Connection[Any, Any]) -> None:
+    """The life of a worker: load problems, answer jobs, leave when the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt means
+    torch.set_num_threads(1)
+    runner: Runner | Exception | None = None
+    try:
+        while True:
+            message = connection.recv()
+            if isinstance(message[0], Problem):
+                problem, sample, sent, shared, per_slot, keeps = message
+                try:
+                    runner = Runner(problem, tuple(a.numpy() for a in sample))
+                except Exception as error:
+                    runner = error  # said when the first job arrives
+                continue
+            number, job, slot, has_kept = message
+            first = slot * per_slot
+            try:
+                if isinstance(runner, Exception):
+                    raise runner
+                assert runner is not None
+                before = shared.read(first, keeps) if has_kept else None
+                reply, vectors = runner.run(job, sent.read(0, len(sent.rows)), before)
+                shared.write(first + keeps, vectors)
+                connection.send((number, reply, len(vectors), None))
+            except Exception as error:
+                connection.send((number, None, 0, _portable(error, job)))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+
+
+def _portable(error: Exception, job: Job) -> FedoptError:
+    """An error that crosses process borders: one line, with the traceback as a note."""
+    if isinstance(error, FedoptError):
+        return error
+    text = f"{_name(job)} failed: {type(error).__name__}: {error}"
+    failure = RunError(text)
+    failure.add_note(traceback.format_exc())
+    return failure

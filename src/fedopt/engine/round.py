@@ -1,0 +1,124 @@
+"""A round of any federated algorithm, as in Algorithm 1: start reading here.
+
+    seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i, what it keeps)
+            -> weighted mean Delta_t -> algorithm.server -> x_{t+1}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+
+from fedopt.algorithms import Algorithm, Round, State, Vector
+from fedopt.data import Split
+from fedopt.engine.aggregate import BlockedMean
+from fedopt.engine.executors import Executor
+from fedopt.engine.runner import ClientJob
+from fedopt.engine.sampling import Sampler, longest_first
+
+
+class ClientTable(Protocol):
+    """What clients keep between rounds (SCAFFOLD's c_i): rows exist only for clients that were seen."""
+
+    def read(self, client: int) -> tuple[Vector, ...] | None: ...
+
+    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None: ...
+
+    def discard(self, t: int) -> None:
+        """Take back what round t wrote."""
+
+
+class MemoryTable:
+    """A table without a run directory behind it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Vector, ...]] = {}
+        self._before: dict[int, tuple[Vector, ...] | None] = {}
+        self._t = -1
+
+    def read(self, client: int) -> tuple[Vector, ...] | None:
+        return self._rows.get(client)
+
+    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None:
+        if t != self._t:
+            self._t, self._before = t, {}
+        self._before[client] = self._rows.get(client)
+        self._rows[client] = tuple(v.clone() for v in vectors)
+
+    def discard(self, t: int) -> None:
+        for client, row in self._before.items():
+            if row is None:
+                del self._rows[client]
+            else:
+                self._rows[client] = row
+        self._before = {}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same from round to round."""
+
+    algorithm: Algorithm
+    executor: Executor
+    clients: Split
+    sampler: Sampler
+    cohort: int
+    seed: int
+    table: ClientTable
+
+
+class Report(NamedTuple):
+    """A round in numbers."""
+
+    loss: float | None  # mean train loss of the cohort during its local work; None without a finite client
+    clients: int  # clients in the mean
+    rejected: tuple[str, ...]  # clients left out because their update was not finite
+    skipped: int  # clients with fewer examples than one batch, where short batches are dropped
+    examples: int  # processed
+    bytes_down: int
+    bytes_up: int
+
+
+def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) -> tuple[State, Report]:
+    """Round t: x_t in `state`, x_{t+1} in what is returned."""
+    algorithm, clients = setting.algorithm, setting.clients
+    population = len(clients.ids)
+    cohort = setting.sampler(setting.seed, t, population, setting.cohort)  # Sample a subset S of clients
+    cohort = longest_first(cohort, clients.sizes)
+    round = Round(t, eta_l, eta, len(cohort), population)
+    sent = algorithm.sent(state)
+
+    mean, returned = BlockedMean(), len(algorithm.returns)
+    loss, examples, skipped, rejected = 0.0, 0, 0, []
+    jobs = [ClientJob(round, i) for i in cohort]
+    for outcome, vectors in setting.executor.map(jobs, sent, setting.table.read):  # for each i in S
+        if outcome.steps == 0 or not outcome.finite:
+            mean.skip()
+            skipped += outcome.steps == 0
+            rejected += [clients.ids[outcome.index]] * (not outcome.finite)
+            continue
+        mean.add(outcome.weight, vectors[:returned])  # Delta_t = sum_i n_i / n Delta_i
+        if algorithm.keeps:
+            setting.table.write(t, outcome.index, vectors[returned:])
+        loss, examples = loss + outcome.loss, examples + outcome.examples
+
+    value = mean.value()
+    if value is not None:
+        after = algorithm.server(state, value, round._replace(cohort=mean.count))  # x_{t+1} = SERVEROPT(...)
+        if bool(torch.isfinite(after.x).all()):
+            state = after
+        else:  # the mean was finite, the step was not: the model stays as it is
+            setting.table.discard(t)
+            rejected = [clients.ids[i] for i in cohort]
+    vector_bytes = 4 * len(state.x)
+    return state, Report(
+        loss=loss / examples if examples and len(rejected) < len(cohort) else None,
+        clients=len(cohort) - len(rejected) - skipped,
+        rejected=tuple(rejected),
+        skipped=skipped,
+        examples=examples,
+        bytes_down=vector_bytes * len(algorithm.sends) * len(cohort),
+        bytes_up=vector_bytes * len(algorithm.returns) * (len(cohort) - skipped),
+    )

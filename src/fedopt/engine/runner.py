@@ -1,0 +1,156 @@
+"""What a worker does: run one client, or measure the model on some examples. One body for every executor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from fedopt import rng
+from fedopt.algorithms.base import ClientResult, Round, Vector
+from fedopt.data import Arrays
+from fedopt.engine.local import ClientWork, tensors
+from fedopt.engine.problem import Problem
+from fedopt.errors import UserError
+from fedopt.models.flat import Flat, aligned
+
+EVAL_BATCH = 250  # examples; fixed, because a sum of floats depends on how it is cut
+
+
+class ClientJob(NamedTuple):
+    """Train client number `index` in this round."""
+
+    round: Round
+    index: int
+
+
+class SampleJob(NamedTuple):
+    """Measure the model on rows start to stop of the evaluation sample."""
+
+    start: int
+    stop: int
+
+
+class SplitJob(NamedTuple):
+    """Measure the model on all examples of one client of a split."""
+
+    split: str
+    index: int
+
+
+Job = ClientJob | SampleJob | SplitJob
+
+
+class Outcome(NamedTuple):
+    """A trained client, in numbers; its vectors travel beside it."""
+
+    index: int
+    weight: float
+    steps: int
+    examples: int
+    loss: float  # sum over the processed examples
+    finite: bool  # all that it returns and keeps
+
+
+class Measured(NamedTuple):
+    """Sums over some examples: loss, and numerator and denominator of each metric."""
+
+    examples: int
+    loss: float
+    metrics: dict[str, tuple[float, float]]
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """One thread, as in the workers, because the number of threads changes results; restored afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def seeded(*parts: int | str) -> Iterator[None]:
+    """torch's default generator, which nn.Dropout and initialisers use, seeded here and restored after."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng.torch_seed(*parts))
+        yield
+
+
+def initial_vector(problem: Problem) -> Vector:
+    """x_0: the model's initialisation under this run's seed."""
+    with seeded(problem.seed, "init"):
+        return Flat(problem.model(), problem.buffers).read()
+
+
+class Runner:
+    """Holds one model and the data of one problem, and runs jobs on them, one after the other."""
+
+    def __init__(self, problem: Problem, sample: Arrays) -> None:
+        with seeded(problem.seed, "init"):
+            self.flat = Flat(problem.model(), problem.buffers)
+        self.problem = problem
+        self.federation = problem.federation()
+        self.algorithm = problem.algorithm()
+        self.sample = sample
+
+    def run(
+        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
+    ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
+        """The job's numbers and, for a client, the vectors it returns followed by those it keeps."""
+        sent = tuple(aligned(v) for v in sent)
+        if isinstance(job, ClientJob):
+            return self._train(job, sent, kept)
+        if isinstance(job, SampleJob):
+            arrays = tuple(a[job.start : job.stop] for a in self.sample)
+        else:
+            arrays = getattr(self.federation, job.split).client(job.index)
+        return self._measure(arrays, sent[0]), ()
+
+    def _train(
+        self, job: ClientJob, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
+    ) -> tuple[Outcome, tuple[Vector, ...]]:
+        split = self.federation.train
+        client = split.ids[job.index]
+        work = ClientWork(self.problem, self.flat, split.client(job.index), client, job.round, kept)
+        if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
+            return Outcome(job.index, 0.0, 0, 0, 0.0, True), ()
+        self.flat.train()
+        marks = self.flat.buffer_marks()
+        with seeded(self.problem.seed, "client", job.round.t, client):
+            result: ClientResult = self.algorithm.client(work, *sent)
+        self._refuse_changed_buffers(marks)
+        vectors = result.returns + result.keeps
+        finite = all(bool(torch.isfinite(v).all()) for v in vectors)
+        books = work.books()
+        outcome = Outcome(job.index, work.weight(), books.steps, books.examples, books.loss, finite)
+        return outcome, vectors
+
+    def _measure(self, arrays: Arrays, x: Vector) -> Measured:
+        self.flat.bind(x)
+        self.flat.module.eval()
+        n, loss = len(arrays[0]), 0.0
+        sums = {name: np.zeros(2) for name in self.problem.metrics}
+        with torch.no_grad():
+            for start in range(0, n, EVAL_BATCH):
+                rows = slice(start, start + EVAL_BATCH)
+                inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
+                outputs = self.flat.module(inputs)
+                losses = self.problem.loss(outputs, targets)
+                loss += float(losses.double().sum()) if losses.ndim else float(losses) * len(targets)
+                for name, metric in self.problem.metrics.items():
+                    sums[name] += [float(part.double().sum()) for part in metric(outputs, targets)]
+        return Measured(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
+
+    def _refuse_changed_buffers(self, before: dict[str, tuple[int, int]]) -> None:
+        changed = [name for name, mark in self.flat.buffer_marks().items() if before.get(name) != mark]
+        if changed:
+            raise UserError(
+                f"training changed buffer {changed[0]!r} of the model, which has no federated mean; "
+                "make it a parameter or keep it constant"
+            )

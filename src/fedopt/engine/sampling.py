@@ -1,0 +1,44 @@
+"""Which clients take part in round t: a function of the seed and t, so that resuming needs no replay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedopt import rng
+
+Sampler = Callable[[int, int, int, int], list[int]]  # (seed, t, population, cohort) -> positions
+
+
+def uniform(seed: int, t: int, population: int, cohort: int) -> list[int]:
+    """Without replacement within a round, independent across rounds."""
+    chosen = rng.generator(seed, "cohort", t).choice(population, size=cohort, replace=False)
+    return [int(i) for i in chosen]
+
+
+def as_run(seed: int, t: int, population: int, cohort: int) -> list[int]:
+    """The authors' sequence: a Lehmer generator of round seeds over clients sorted by id.
+
+    The paper's runs used seed 1.
+
+    >>> as_run(1, 0, 500, 10)
+    [410, 254, 310, 381, 147, 25, 137, 22, 112, 207]
+    """
+    modulus = 2**31 - 1
+    start = int(np.random.RandomState(seed).randint(1, modulus - 1))  # noqa: NPY002 - their generator
+    round_seed = pow(16807, t, modulus) * start % modulus
+    chosen = np.random.RandomState(round_seed).choice(population, size=cohort, replace=False)  # noqa: NPY002
+    return [int(i) for i in chosen]
+
+
+SAMPLERS: dict[str, Sampler] = {"uniform": uniform, "as_run": as_run}
+
+
+def longest_first(cohort: list[int], sizes: NDArray[np.int64]) -> list[int]:
+    """The order in which a cohort is run and summed: by size, so that no worker waits for a late giant.
+
+    It depends on the cohort and the data alone, never on the workers.
+    """
+    return sorted(cohort, key=lambda i: -int(sizes[i]))

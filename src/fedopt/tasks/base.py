@@ -1,0 +1,74 @@
+"""What a task is: data, model, loss, metrics and, for the paper's tasks, its settings as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedopt.data import Federation
+
+Batch = tuple[Tensor, Tensor]  # inputs and targets
+# (raw examples of a batch, generator for augmentation in training or None) -> inputs and targets
+Prepare = Callable[[tuple[Tensor, ...], np.random.Generator | None], Batch]
+# (outputs, targets) -> the loss of each example, or its mean over the batch as a scalar
+Loss = Callable[[Tensor, Tensor], Tensor]
+# (outputs, targets) -> numerator and denominator of each example; the metric is sum / sum
+Metric = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+class Rates(NamedTuple):
+    """log10 of the paper's best rates for one algorithm on one task."""
+
+    client_lr: float
+    server_lr: float
+    tau: float | None = None
+
+
+class Grid(NamedTuple):
+    """A grid in log10: first, last, step."""
+
+    first: float
+    last: float
+    step: float = 0.5
+
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """What the paper prints about a task: settings, grids, best rates, and the results to compare with."""
+
+    rounds: int
+    clients_per_round: int
+    batch_size: int
+    client_grid: Grid
+    server_grid: Grid
+    rates: Mapping[str, Rates]
+    results: Mapping[str, float]  # its performance table, in the table's own unit
+    tau_grid: Grid = Grid(-5, -1, 1)
+    source: str = "tables of batch sizes, learning rates, tau and performance"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem. Options of the data and of the model are their functions' keyword arguments."""
+
+    name: str
+    what: str
+    federation: Callable[..., Federation]  # (source, **data options)
+    model: Callable[..., nn.Module]  # (**model options)
+    prepare: Prepare
+    loss: Loss
+    metrics: Mapping[str, Metric]  # the first is the headline
+    reduction: str = "mean"  # of the loss over a batch: the published rates were tuned for it
+    better: str = "higher"
+    eval_sample: int = 0  # examples of the test set used during training; 0 is all of them
+    tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # for weighting by tokens
+    paper: PaperSettings | None = None
+    model_choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> str:
+        return next(iter(self.metrics))
