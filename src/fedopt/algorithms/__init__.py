@@ -82,7 +82,9 @@ class Entry(NamedTuple):
     what: str
     paper: str  # where it stands in the paper
     build: Callable[..., Algorithm]  # (client optimizer, server optimizer, **options)
-    clients: tuple[str, ...] = ("sgd",)  # the client optimizers it admits, the default first
+    clients: tuple[str, ...] = (
+        "sgd",
+    )  # the client optimizers it admits, the default first; () for a rule of its own
     servers: tuple[str, ...] = ("sgd",)
     options: Mapping[str, Callable[..., Any]] = {}  # side -> the factory whose own keywords are options there
     rates_of: str = "fedavg"  # the column of the paper's tables that its default rates come from
@@ -116,6 +118,7 @@ ALGORITHMS: dict[str, Entry] = {
         "clients share an Adagrad-like accumulator",
         "Appendix, client adaptivity",
         lambda client, server, **options: adaalter(**options),
+        clients=(),
         options={"client": adaalter},
     ),
     "lookahead": Entry(
@@ -144,12 +147,10 @@ def keywords(factory: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-def build(
-    name: str,
-    client: tuple[str, Mapping[str, Any]],
-    server: tuple[str, Mapping[str, Any]],
-    options: Mapping[str, Any],
-) -> Algorithm:
-    """The algorithm `name` with the named optimizers, each with its keyword arguments."""
-    optimizers = [OPTIMIZERS[optimizer](**arguments) for optimizer, arguments in (client, server)]
+Choice = tuple[str, Mapping[str, Any]] | None  # an optimizer's name and its keyword arguments
+
+
+def build(name: str, client: Choice, server: Choice, options: Mapping[str, Any]) -> Algorithm:
+    """The algorithm `name` with the chosen optimizers; None where it has a rule of its own."""
+    optimizers = [OPTIMIZERS[choice[0]](**choice[1]) if choice else None for choice in (client, server)]
     return ALGORITHMS[name].build(*optimizers, **options)

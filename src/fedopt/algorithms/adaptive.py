@@ -65,9 +65,7 @@ def _keras_correction(beta1: float, beta2: float, first_step: int) -> Callable[[
     return correction
 
 
-def adagrad(
-    *, beta1: float = 0.0, tau: float = 1e-3, initial_accumulator: float | None = None
-) -> Optimizer:
+def adagrad(*, beta1: float = 0.0, tau: float = 1e-3, initial_accumulator: float | None = None) -> Optimizer:
     """v_t = v_{t-1} + Delta_t^2. The paper sets beta1 = 0 here."""
     return _adaptive(lambda v, delta2: v + delta2, beta1, tau, initial_accumulator, _no_correction)
 

@@ -65,7 +65,9 @@ class Algorithm(NamedTuple):
 
     init: Callable[[Vector], State]  # x_0 -> the server's state
     client: Callable[..., ClientResult]  # (work, *vectors sent) -> result
-    server: Callable[[State, tuple[Vector, ...], Round], State]  # (state, means of what returned, round) -> state
+    server: Callable[
+        [State, tuple[Vector, ...], Round], State
+    ]  # (state, means of what returned, round) -> state
     sends: tuple[str, ...] = ("x",)  # fields of the state that every client of the round receives
     returns: tuple[str, ...] = ("delta",)
     keeps: tuple[str, ...] = ()

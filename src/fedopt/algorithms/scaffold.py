@@ -49,6 +49,4 @@ def scaffold(*, option: str = "II") -> Algorithm:
         c = state.c + (round.cohort / round.population) * delta_c  # c = c + |S|/N Delta c
         return ScaffoldState(x, c)
 
-    return Algorithm(
-        init, client, server, sends=("x", "c"), returns=("delta_x", "delta_c"), keeps=("c_i",)
-    )
+    return Algorithm(init, client, server, sends=("x", "c"), returns=("delta_x", "delta_c"), keeps=("c_i",))

@@ -86,7 +86,7 @@ def plateau(
                 lr, cooldown, wait = lr * factor, window, 0
         return {"lr": lr, "best": best, "wait": wait, "cooldown": cooldown, "losses": losses}
 
-    start = {"lr": lr, "best": None, "wait": 0, "cooldown": 0, "losses": []}
+    start: ScheduleState = {"lr": lr, "best": None, "wait": 0, "cooldown": 0, "losses": []}
     return Schedule(lambda t, state: float(state["lr"]), start, observe)
 
 

@@ -65,7 +65,7 @@ def _lookup(arrays: Sequence[Arrays], index: int) -> Arrays:
     return arrays[index]
 
 
-def _call(function: Callable[[str], Arrays], ids: Sequence[str], index: int) -> Arrays:
+def _call(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequence[str], index: int) -> Arrays:
     return tuple(np.asarray(a) for a in function(ids[index]))
 
 

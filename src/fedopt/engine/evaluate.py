@@ -15,10 +15,16 @@ from fedopt.engine.runner import EVAL_BATCH, Measured, SampleJob, SplitJob
 _SHARD = 2 * EVAL_BATCH
 
 
-def fixed_sample(split: Split, examples: int) -> Arrays:
-    """`examples` random examples of the split, the same in every run whatever its seed; 0 means all."""
+def sample_size(split: Split, asked: int) -> int:
+    """How many examples an evaluation sample has; asking for 0 means all."""
     total = int(split.sizes.sum())
-    if examples == 0 or examples >= total:
+    return min(asked, total) if asked else total
+
+
+def fixed_sample(split: Split, examples: int) -> Arrays:
+    """`examples` random examples of the split, the same in every run whatever its seed."""
+    total = int(split.sizes.sum())
+    if examples == total:
         return split.gather(np.arange(total))
     return split.gather(rng.generator("evaluation sample").choice(total, size=examples, replace=False))
 

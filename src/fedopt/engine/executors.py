@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays
 from fedopt.engine.problem import Problem
-from fedopt.engine.runner import Job, Runner
+from fedopt.engine.runner import ClientJob, Job, Runner
 
 Kept = Callable[[int], tuple[Vector, ...] | None]  # what the client at a position kept from before
 
@@ -30,7 +30,7 @@ class Executor(Protocol):
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        """Results in the order of `jobs`. The vectors of a result are valid until the next one is asked for."""
+        """Results in the order of `jobs`; the vectors of one are valid until the next is asked for."""
 
     def close(self) -> None:
         """End what was started."""
@@ -46,7 +46,7 @@ class Serial:
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         for job in jobs:
-            yield self._runner.run(job, sent, kept(job.index) if hasattr(job, "index") else None)
+            yield self._runner.run(job, sent, kept(job.client) if isinstance(job, ClientJob) else None)
 
     def close(self) -> None:
         pass

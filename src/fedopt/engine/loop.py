@@ -81,6 +81,6 @@ def train(setting: Setting, plan: Plan, position: Position) -> Iterator[Step]:
             if position.stalled == plan.patience:
                 names = ", ".join(report.rejected[:5]) + (", ..." if len(report.rejected) > 5 else "")
                 raise RunError(
-                    f"round {position.round}: no finite update for {plan.patience} rounds in a row (clients {names}); "
-                    "try a smaller client.lr or server.lr"
+                    f"round {position.round}: no finite update for {plan.patience} rounds in a row "
+                    f"(clients {names}); try a smaller client.lr or server.lr"
                 )

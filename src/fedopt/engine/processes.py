@@ -40,11 +40,12 @@ class _Vectors:
     def __init__(self, count: int, d: int) -> None:
         stride = -(-d // _ROW) * _ROW
         _check_shared_memory(count * stride * 4)
-        self.rows = torch.zeros(max(count, 1), stride).share_memory_()
+        self.rows = _shared(torch.zeros(max(count, 1), stride))
         self.d = d
 
     def __getitem__(self, index: int) -> Vector:
-        return self.rows[index, : self.d]
+        row: Vector = self.rows[index, : self.d]
+        return row
 
     def write(self, first: int, vectors: Sequence[Vector]) -> None:
         for offset, vector in enumerate(vectors):
@@ -52,6 +53,10 @@ class _Vectors:
 
     def read(self, first: int, count: int) -> tuple[Vector, ...]:
         return tuple(self[first + offset] for offset in range(count))
+
+
+def _shared(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.share_memory_()  # type: ignore[no-untyped-call,no-any-return]
 
 
 def _check_shared_memory(needed: int) -> None:
@@ -104,7 +109,8 @@ class Processes:
     """Runs jobs in `workers` processes."""
 
     def __init__(self, workers: int) -> None:
-        self._workers = [_Worker() for _ in range(workers)]
+        self._count = workers
+        self._workers: list[_Worker] = []  # started with the first problem
         self._loaded: tuple[Any, ...] | None = None
 
     @property
@@ -113,6 +119,8 @@ class Processes:
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
 
     def load(self, problem: Problem, sample: Arrays) -> None:
+        while len(self._workers) < self._count:
+            self._workers.append(_Worker())
         d = len(initial_vector(problem))
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
@@ -120,14 +128,14 @@ class Processes:
         self._slots = 4 * len(self._workers)
         self._sent = _Vectors(len(algorithm.sends), d)
         self._shared = _Vectors(self._slots * self._per_slot, d)
-        shared_sample = tuple(torch.from_numpy(a).share_memory_() for a in sample)
+        shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)
         self._loaded = (problem, shared_sample, self._sent, self._shared, self._per_slot, self._keeps)
         try:
             pickle.dumps(problem)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise UserError(
-                f"worker processes cannot import part of this problem ({error}); define it at the top level of "
-                "a module, or use executor='serial'"
+                f"worker processes cannot import part of this problem ({error}); define it at the top "
+                "level of a module, or use executor='serial'"
             ) from error
         for worker in self._workers:
             worker.connection.send(self._loaded)
@@ -168,7 +176,7 @@ class Processes:
             worker.stop()
 
     def _dispatch(self, worker: _Worker, number: int, job: Job, slot: int, kept: Kept) -> None:
-        before = kept(job.index) if isinstance(job, ClientJob) else None
+        before = kept(job.client) if isinstance(job, ClientJob) else None
         if before is not None:
             self._shared.write(slot * self._per_slot, before)
         worker.job = number
@@ -214,7 +222,9 @@ class Processes:
 
 
 def _name(job: Job) -> str:
-    return f"client number {job.index} in round {job.round.t + 1}" if isinstance(job, ClientJob) else str(job)
+    return (
+        f"client number {job.client} in round {job.round.t + 1}" if isinstance(job, ClientJob) else str(job)
+    )
 
 
 def _serve(connection: Connection[Any, Any]) -> None:

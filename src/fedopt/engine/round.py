@@ -1,7 +1,7 @@
 """A round of any federated algorithm, as in Algorithm 1: start reading here.
 
-    seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i, what it keeps)
-            -> weighted mean Delta_t -> algorithm.server -> x_{t+1}
+seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i, what it keeps)
+        -> weighted mean Delta_t -> algorithm.server -> x_{t+1}
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
         if outcome.steps == 0 or not outcome.finite:
             mean.skip()
             skipped += outcome.steps == 0
-            rejected += [clients.ids[outcome.index]] * (not outcome.finite)
+            rejected += [clients.ids[outcome.client]] * (not outcome.finite)
             continue
         mean.add(outcome.weight, vectors[:returned])  # Delta_t = sum_i n_i / n Delta_i
         if algorithm.keeps:
-            setting.table.write(t, outcome.index, vectors[returned:])
+            setting.table.write(t, outcome.client, vectors[returned:])
         loss, examples = loss + outcome.loss, examples + outcome.examples
 
     value = mean.value()

@@ -21,10 +21,10 @@ EVAL_BATCH = 250  # examples; fixed, because a sum of floats depends on how it i
 
 
 class ClientJob(NamedTuple):
-    """Train client number `index` in this round."""
+    """Train the client at this position in this round."""
 
     round: Round
-    index: int
+    client: int
 
 
 class SampleJob(NamedTuple):
@@ -38,7 +38,7 @@ class SplitJob(NamedTuple):
     """Measure the model on all examples of one client of a split."""
 
     split: str
-    index: int
+    client: int
 
 
 Job = ClientJob | SampleJob | SplitJob
@@ -47,7 +47,7 @@ Job = ClientJob | SampleJob | SplitJob
 class Outcome(NamedTuple):
     """A trained client, in numbers; its vectors travel beside it."""
 
-    index: int
+    client: int
     weight: float
     steps: int
     examples: int
@@ -109,17 +109,17 @@ class Runner:
         if isinstance(job, SampleJob):
             arrays = tuple(a[job.start : job.stop] for a in self.sample)
         else:
-            arrays = getattr(self.federation, job.split).client(job.index)
+            arrays = getattr(self.federation, job.split).client(job.client)
         return self._measure(arrays, sent[0]), ()
 
     def _train(
         self, job: ClientJob, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
     ) -> tuple[Outcome, tuple[Vector, ...]]:
         split = self.federation.train
-        client = split.ids[job.index]
-        work = ClientWork(self.problem, self.flat, split.client(job.index), client, job.round, kept)
+        client = split.ids[job.client]
+        work = ClientWork(self.problem, self.flat, split.client(job.client), client, job.round, kept)
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
-            return Outcome(job.index, 0.0, 0, 0, 0.0, True), ()
+            return Outcome(job.client, 0.0, 0, 0, 0.0, True), ()
         self.flat.train()
         marks = self.flat.buffer_marks()
         with seeded(self.problem.seed, "client", job.round.t, client):
@@ -128,7 +128,7 @@ class Runner:
         vectors = result.returns + result.keeps
         finite = all(bool(torch.isfinite(v).all()) for v in vectors)
         books = work.books()
-        outcome = Outcome(job.index, work.weight(), books.steps, books.examples, books.loss, finite)
+        outcome = Outcome(job.client, work.weight(), books.steps, books.examples, books.loss, finite)
         return outcome, vectors
 
     def _measure(self, arrays: Arrays, x: Vector) -> Measured:

@@ -45,7 +45,7 @@ class Flat:
         for (a, length, one), (b, _, other) in zip(starts, starts[1:], strict=False):
             if a + length > b:
                 raise UserError(
-                    f"parameters {one!r} and {other!r} share memory; tie them by using the same Parameter object"
+                    f"parameters {one!r} and {other!r} share memory; tie them through one Parameter object"
                 )
 
     def _named(self) -> list[tuple[str, Tensor]]:
@@ -57,7 +57,7 @@ class Flat:
 
     def bind(self, x: Tensor) -> None:
         """Make the module's parameters views of `x`."""
-        for p, part, shape in zip(self.parameters, x.split(self.sizes), self.shapes, strict=True):
+        for p, part, shape in zip(self.parameters, torch.split(x, self.sizes), self.shapes, strict=True):
             p.data = part.view(shape)
 
     def train(self) -> None:

@@ -1,0 +1,59 @@
+"""Adaptive federated optimization: the algorithms of Reddi et al. (ICLR 2021), exact and repeatable.
+
+    import fedopt
+    result = fedopt.run("emnist_cr", algorithm="fedyogi", rounds=10)
+
+Names are imported on first use, so that workers and `fedopt --help` start quickly.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedopt.algorithms import Algorithm, ClientResult, Optimizer
+    from fedopt.errors import FedoptError, RunError, UserError
+    from fedopt.experiments.api import LoadedRun, load, own_task, run
+    from fedopt.experiments.run import RunResult
+    from fedopt.version import __version__
+
+__all__ = [
+    "Algorithm",
+    "ClientResult",
+    "FedoptError",
+    "LoadedRun",
+    "Optimizer",
+    "RunError",
+    "RunResult",
+    "UserError",
+    "__version__",
+    "load",
+    "own_task",
+    "run",
+]
+
+_HOME = {
+    "Algorithm": "fedopt.algorithms",
+    "ClientResult": "fedopt.algorithms",
+    "FedoptError": "fedopt.errors",
+    "LoadedRun": "fedopt.experiments.api",
+    "Optimizer": "fedopt.algorithms",
+    "RunError": "fedopt.errors",
+    "RunResult": "fedopt.experiments.run",
+    "UserError": "fedopt.errors",
+    "__version__": "fedopt.version",
+    "load": "fedopt.experiments.api",
+    "own_task": "fedopt.experiments.api",
+    "run": "fedopt.experiments.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'fedopt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Where things are written down: configuration, run directory, checkpoints, reports."""

@@ -1,0 +1,203 @@
+"""The library's front door: `fedopt.run` and `fedopt.load`."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+
+from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
+from fedopt.data import Federation, Split, from_arrays, from_function
+from fedopt.engine.executors import Executor, Serial
+from fedopt.engine.loop import Step
+from fedopt.engine.processes import Processes
+from fedopt.engine.runner import seeded
+from fedopt.errors import UserError, unknown
+from fedopt.experiments import checkpoint as checkpoints
+from fedopt.experiments.config import Config, resolve
+from fedopt.experiments.config import load as load_config
+from fedopt.experiments.problems import problem_of
+from fedopt.experiments.run import RunResult, execute
+from fedopt.experiments.weights import read_weights
+from fedopt.models.flat import Flat
+from fedopt.tasks import TASKS, Task
+from fedopt.tasks.metrics import accuracy
+
+EXECUTORS = ("processes", "serial")
+Clients = Mapping[str, Sequence[Any]] | Callable[[str], Sequence[Any]]
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
+    """The executor `name`, closed at the end."""
+    if name not in EXECUTORS:
+        raise unknown("executor", name, EXECUTORS)
+    if workers is not None and workers < 1:
+        raise UserError(f"workers must be at least 1, got {workers}")
+    executor: Executor = Serial() if name == "serial" else Processes(workers or cores())
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _as_is(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
+    inputs, targets = examples
+    return inputs, targets
+
+
+def _given(value: Any, *ignored: Any) -> Any:
+    return value
+
+
+def own_task(
+    model: nn.Module | Callable[[], nn.Module],
+    loss: Callable[[Tensor, Tensor], Tensor],
+    clients: Clients,
+    test: Sequence[Any] | Mapping[str, Sequence[Any]],
+    client_ids: Sequence[str] | None = None,
+    metrics: Mapping[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] | None = None,
+    better: str = "higher",
+    name: str = "own",
+) -> Task:
+    """A task from your own parts; see `fedopt.run` for what they are."""
+    if callable(clients):
+        if client_ids is None:
+            raise UserError("clients is a function, so the ids are needed too: pass client_ids=[...]")
+        train: Split = from_function(clients, client_ids)
+    else:
+        train = from_arrays(clients)
+    testing = from_arrays(test if isinstance(test, Mapping) else {"test": test})
+    federation = Federation(train, testing, "own")
+    build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else model
+    return Task(
+        name=name,
+        what="your own",
+        federation=partial(_given, federation),
+        model=build,
+        prepare=_as_is,
+        loss=loss,
+        metrics=metrics or {"accuracy": accuracy},
+        better=better,
+    )
+
+
+def run(
+    task: str | Task,
+    *,
+    algorithm: str | Algorithm | Callable[[], Algorithm] = "fedavg",
+    rounds: int | None = None,
+    seed: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    data: str = "synthetic",
+    executor: str = "serial",
+    workers: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    init: str | os.PathLike[str] | None = None,
+    callback: Callable[[Step], None] | None = None,
+    buffers: str = "refuse",
+) -> RunResult:
+    """Train a task by a federated algorithm.
+
+    `task` is a name of `fedopt tasks` or comes from `fedopt.own_task`. `algorithm` is a name of
+    `fedopt algorithms`, or an `Algorithm` of yours (a function that builds one, if worker processes are to
+    import it). `config` holds keys as in `config.toml`, dotted: {"client.lr": 0.1}. With `out` the run is
+    written there and continued if it exists. `callback` is called after every round. With
+    `executor="processes"` your script needs the usual `if __name__ == "__main__":`.
+    """
+    chosen = find_task(task) if isinstance(task, str) else task
+    settings = dict(config or {})
+    settings |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    name, entry, build = _algorithm(algorithm)
+    resolved = resolve(chosen, name, settings, data if isinstance(task, str) else "own", entry)
+    initial = None
+    if init is not None:
+        initial, checksum = read_weights(Path(init), fresh_model(chosen, resolved), buffers)
+        resolved = resolved.model_copy(update={"init": checksum})
+    problem = problem_of(chosen, resolved, build, buffers)
+    with open_executor(executor, workers) as place:
+        return execute(
+            resolved,
+            problem,
+            place,
+            out=Path(out) if out is not None else None,
+            better=chosen.better,
+            initial=initial,
+            on_step=callback,
+        )
+
+
+def find_task(name: str) -> Task:
+    if name not in TASKS:
+        raise unknown("task", name, TASKS)
+    return TASKS[name]
+
+
+def _algorithm(
+    algorithm: str | Algorithm | Callable[[], Algorithm],
+) -> tuple[str, Entry, Callable[[], Algorithm] | None]:
+    """Name, registry entry and, for one of the user's own, how to build it."""
+    if isinstance(algorithm, str):
+        if algorithm not in ALGORITHMS:
+            raise unknown("algorithm", algorithm, ALGORITHMS)
+        return algorithm, ALGORITHMS[algorithm], None
+    own = Entry("your own", "", lambda: None, clients=(), servers=())  # type: ignore[arg-type,return-value]
+    if isinstance(algorithm, Algorithm):
+        return "own", own, partial(_given, algorithm)
+    return getattr(algorithm, "__name__", "own"), own, algorithm
+
+
+def fresh_model(task: Task, config: Config) -> nn.Module:
+    """The task's model as the run's seed initialises it."""
+    with seeded(config.seed, "init"):
+        return task.model(**config.model)
+
+
+class LoadedRun(NamedTuple):
+    """A run as it stands on disk."""
+
+    model: nn.Module  # with the trained weights, in evaluation mode
+    x: Vector
+    round: int
+    config: Config
+
+
+def load(run: str | os.PathLike[str], model: nn.Module | None = None, round: int | None = None) -> LoadedRun:
+    """The trained model of a run directory: its newest checkpoint, or that of `round`.
+
+    A run on a task of your own does not hold your module: pass one of the same shape as `model`.
+    """
+    path = Path(run)
+    file = path / "config.toml"
+    if not file.is_file():
+        raise UserError(f"no run directory at {path}; name one that `fedopt run --out DIR` has written")
+    config = load_config(file.read_text(), str(file))
+    if model is None:
+        if config.task not in TASKS:
+            raise UserError(f"{path} is a run of your own task {config.task!r}; pass its module as `model`")
+        model = fresh_model(TASKS[config.task], config)
+    done = checkpoints.rounds(path / "checkpoints")
+    if not done:
+        raise UserError(f"{path} has no checkpoint yet; let it run until checkpoint.every rounds are done")
+    at = done[-1] if round is None else round
+    if at not in done:
+        raise UserError(f"{path} has no checkpoint of round {at}; it has {', '.join(map(str, done))}")
+    x = checkpoints.read_vector(path / "checkpoints", at, "x")
+    flat = Flat(model, buffers="freeze")
+    if len(x) != flat.d:
+        raise UserError(f"{path} holds {len(x)} parameters and the model has {flat.d}")
+    flat.bind(x.clone())
+    model.eval()
+    return LoadedRun(model, x, at, config)

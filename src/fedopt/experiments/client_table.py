@@ -1,0 +1,119 @@
+"""What clients keep between rounds, on disk: SCAFFOLD's c_i.
+
+A row is a file named after its client and the round that wrote it. A round never overwrites the row of an
+earlier one, so an interrupted run finds the rows of its checkpoint as they were, without a copy of the
+table in each checkpoint; rows that no kept checkpoint needs are removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from collections import defaultdict
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from fedopt.algorithms import Vector
+from fedopt.errors import RunError, UserError
+from fedopt.experiments.files import disk_errors, sync_directory
+
+
+class DiskTable:
+    """The rows under `directory`, as of round `t` (rounds done); later ones are removed."""
+
+    def __init__(self, directory: Path, names: tuple[str, ...], t: int) -> None:
+        self._directory = directory
+        self._names = names
+        self._rounds: dict[int, list[int]] = defaultdict(list)  # client -> rounds with a row, ascending
+        self._unsynced: set[Path] = set()
+        directory.mkdir(exist_ok=True)
+        for path in sorted(directory.iterdir()):
+            client, round = _parse(path)
+            if round is None or round >= t:
+                path.unlink()
+            else:
+                self._rounds[client].append(round)
+
+    def read(self, client: int) -> tuple[Vector, ...] | None:
+        written = self._rounds.get(client)
+        if not written:
+            return None
+        path = self._path(client, written[-1])
+        try:
+            with safe_open(path, framework="pt") as file:
+                vectors = tuple(file.get_tensor(name) for name in self._names)
+                if file.metadata()["crc32"] != _checksum(vectors):
+                    raise ValueError("checksum differs")
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"client row {path} is damaged ({error}); start again with another --out"
+            ) from error
+        return vectors
+
+    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None:
+        path = self._path(client, t)
+        with disk_errors(path):
+            tensors = dict(zip(self._names, vectors, strict=True))
+            save_file(tensors, path, metadata={"crc32": _checksum(vectors)})
+        self._rounds[client].append(t)
+        self._unsynced.add(path)
+
+    def discard(self, t: int) -> None:
+        for client, written in self._rounds.items():
+            if written and written[-1] == t:
+                written.pop()
+                self._path(client, t).unlink()
+                self._unsynced.discard(self._path(client, t))
+
+    def sync(self) -> None:
+        """Make all rows durable, before a checkpoint relies on them."""
+        for path in sorted(self._unsynced):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        if self._unsynced:
+            sync_directory(self._directory)
+        self._unsynced.clear()
+
+    def prune(self, oldest: int) -> None:
+        """Remove rows that no checkpoint from `oldest` rounds on can need."""
+        for client, written in self._rounds.items():
+            while len(written) > 1 and written[1] < oldest:
+                self._path(client, written.pop(0)).unlink()
+
+    def _path(self, client: int, round: int) -> Path:
+        return self._directory / f"{client:07d}-{round:06d}.safetensors"
+
+
+def _parse(path: Path) -> tuple[int, int | None]:
+    client, _, round = path.stem.partition("-")
+    if path.suffix != ".safetensors" or not (client.isdigit() and round.isdigit()):
+        return -1, None
+    return int(client), int(round)
+
+
+def _checksum(vectors: tuple[Vector, ...]) -> str:
+    checksum = 0
+    for vector in vectors:
+        checksum = zlib.crc32(vector.detach().contiguous().numpy().data, checksum)
+    return f"{checksum:08x}"
+
+
+def check_disk(
+    directory: Path, d: int, keeps: int, population: int, cohort: int, rounds: int, every: int
+) -> None:
+    """Refuse a run whose clients' rows will not fit on the disk, before its first round."""
+    visited = population * (1 - (1 - cohort / population) ** rounds)
+    in_flight = min(rounds, 2 * every) * cohort  # rows written since the oldest kept checkpoint
+    needed = 4.0 * d * keeps * (visited + in_flight)
+    free = shutil.disk_usage(directory).free
+    if needed > free:
+        raise RunError(
+            f"the rows that about {visited:,.0f} clients keep will need {needed / 1e9:.1f} GB, and {directory} "
+            f"has {free / 1e9:.1f} GB; use a larger disk (--out) or fewer rounds"
+        )

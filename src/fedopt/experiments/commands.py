@@ -1,0 +1,214 @@
+"""What the commands of the command line do, as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fedopt.engine.evaluate import measure_clients
+from fedopt.engine.executors import Executor
+from fedopt.engine.runner import single_thread
+from fedopt.errors import FedoptError, UserError, unknown
+from fedopt.experiments.api import find_task, fresh_model, load, open_executor
+from fedopt.experiments.config import Config, parse_settings, resolve
+from fedopt.experiments.problems import problem_of
+from fedopt.experiments.progress import Progress
+from fedopt.experiments.records import read_run
+from fedopt.experiments.report import write_report
+from fedopt.experiments.run import RunResult, execute
+from fedopt.experiments.table import comparison_table, explanation, unit_of
+from fedopt.experiments.weights import read_weights
+
+PERCENTILES = (5, 25, 50, 75, 95)
+SPLITS = ("test", "train")
+
+
+class Request(NamedTuple):
+    """What a user asked for, before the algorithm."""
+
+    task: str
+    settings: Mapping[str, Any]
+    data: str = "synthetic"
+    init: Path | None = None
+
+
+def show_config(request: Request, algorithm: str) -> str:
+    return resolve(find_task(request.task), algorithm, request.settings, request.data).toml()
+
+
+def run(
+    request: Request,
+    algorithm: str,
+    executor: str,
+    workers: int | None,
+    out: Path | None,
+    command: str,
+) -> RunResult:
+    """`fedopt run`."""
+    with open_executor(executor, workers) as place:
+        return _run(request, algorithm, place, out, command)
+
+
+def _run(request: Request, algorithm: str, place: Executor, out: Path | None, command: str) -> RunResult:
+    task = find_task(request.task)
+    config = resolve(task, algorithm, request.settings, request.data)
+    initial = None
+    if request.init is not None:
+        initial, checksum = read_weights(request.init, fresh_model(task, config))
+        config = config.model_copy(update={"init": checksum})
+    with Progress(config) as progress:
+        return execute(
+            config,
+            problem_of(task, config),
+            place,
+            out=out or default_directory(config),
+            command=command,
+            better=task.better,
+            initial=initial,
+            on_step=progress.step,
+            say=progress.say,
+        )
+
+
+def default_directory(config: Config) -> Path:
+    """runs/TASK/ALGORITHM-HASH: the same configuration finds its run again."""
+    return Path("runs") / config.task / f"{config.algorithm}-{config.short_hash()}"
+
+
+def describe(result: RunResult) -> str:
+    """A run's result in a few lines."""
+    unit = unit_of(result.metric)
+    value = "none" if result.value is None else unit.text(result.value)
+    loss = "none" if result.train_loss is None else f"{result.train_loss:.4f}"
+    return "\n".join(
+        [
+            f"{result.task} {result.algorithm}, {result.rounds} rounds, seed {result.seed}",
+            f"  {unit.name}  {value}   (mean over the evaluations of the last 100 rounds)",
+            f"  train loss  {loss}   (mean over the last 100 rounds)",
+            f"  parameters  {result.params:,}   x sha256 {result.x_sha256[:16]}",
+            f"  run         {result.path}",
+        ]
+    )
+
+
+def compare(
+    task: str,
+    algorithms: Sequence[str],
+    settings: Sequence[str],
+    rounds: int | None,
+    seed: int | None,
+    data: str,
+    executor: str,
+    workers: int | None,
+    out: Path,
+    command: str,
+) -> tuple[list[RunResult], Path]:
+    """`fedopt compare`: every configuration is checked before the first round is run."""
+    if not algorithms:
+        raise UserError("--algorithms names none; for example --algorithms fedavg,fedyogi")
+    fixed = {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
+    requests = {}
+    for algorithm in algorithms:
+        request = Request(task, _settings_for(algorithm, settings, algorithms) | fixed, data)
+        resolve(find_task(task), algorithm, request.settings, data)
+        requests[algorithm] = request
+    results: list[RunResult] = []
+    failures: list[str] = []
+    with open_executor(executor, workers) as place:
+        for algorithm, request in requests.items():
+            again = _single_command(task, algorithm, request, out / algorithm)
+            try:
+                results.append(_run(request, algorithm, place, out / algorithm, again))
+            except UserError:
+                raise
+            except FedoptError as error:  # one that diverges does not end the others
+                failures.append(f"{algorithm}: {error}")
+    report = out / "report.html"
+    records = [read_run(out / algorithm) for algorithm in requests]
+    write_report(records, report, f"{task}: {', '.join(requests)}")
+    for failure in failures:
+        Console(stderr=True).print(f"failed: {failure}", highlight=False, markup=False)
+    return results, report
+
+
+def _settings_for(algorithm: str, settings: Sequence[str], all_names: Sequence[str]) -> dict[str, Any]:
+    """The settings of one algorithm: those for all, then those that name it."""
+    common, own = [], []
+    for setting in settings:
+        name, colon, rest = setting.partition(":")
+        if colon and "=" not in name:
+            if name not in all_names:
+                raise unknown("algorithm in --set", name, all_names)
+            if name == algorithm:
+                own.append(rest)
+        else:
+            common.append(setting)
+    return parse_settings([*common, *own])
+
+
+def _single_command(task: str, algorithm: str, request: Request, out: Path) -> str:
+    """The `fedopt run` that makes one run of a comparison again."""
+    words = ["fedopt", "run", task, "--algorithm", algorithm]
+    for key, value in request.settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        words += [f"--{key}", text] if key in ("rounds", "seed") else ["--set", f"{key}={text}"]
+    words += [] if request.data == "synthetic" else ["--data", request.data]
+    return " ".join([*words, "--out", str(out)])
+
+
+def print_comparison(paths: Sequence[Path], report: Path) -> None:
+    records = [read_run(path) for path in paths]
+    console = Console()
+    console.print(comparison_table(records))
+    console.print(explanation(records), highlight=False, style="dim")
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
+
+
+def evaluate(path: Path, split: str, executor: str, workers: int | None) -> dict[str, Any]:
+    """`fedopt eval`: every example of a split, and how the metric spreads over clients."""
+    if split not in SPLITS:
+        raise unknown("split", split, SPLITS)
+    loaded = load(path)
+    task = find_task(loaded.config.task)
+    problem = problem_of(task, loaded.config)
+    clients = getattr(problem.federation(), split)
+    with open_executor(executor, workers) as place, single_thread():
+        place.load(problem, clients.client(0))
+        rows = measure_clients(place, loaded.x, split, len(clients.ids))
+    weights = np.array([row["examples"] for row in rows])
+    names = [name for name in rows[0] if name != "examples"]
+    columns = {name: np.array([row[name] for row in rows]) for name in names}
+    spread = {str(q): float(np.nanpercentile(columns[task.metric], q)) for q in PERCENTILES}
+    return {
+        "run": str(path),
+        "round": loaded.round,
+        "split": split,
+        "data": problem.federation().source,
+        "clients": len(rows),
+        "examples": int(weights.sum()),
+        "metric": task.metric,
+        **{name: float(np.average(column, weights=weights)) for name, column in columns.items()},
+        "percentiles_over_clients": spread,
+    }
+
+
+def print_evaluation(measured: Mapping[str, Any]) -> None:
+    unit = unit_of(measured["metric"])
+    table = Table(
+        title=f"{measured['run']}, round {measured['round']}, {measured['split']} split, "
+        f"{measured['data']} data"
+    )
+    table.add_column("over")
+    table.add_column(unit.name, justify="right")
+    mean = measured[measured["metric"]]
+    table.add_row(f"all {measured['examples']:,} examples", unit.text(mean))
+    for q, value in measured["percentiles_over_clients"].items():
+        table.add_row(f"clients, {q}th percentile", unit.text(value))
+    console = Console()
+    console.print(table)
+    console.print(f"loss {measured['loss']:.4f} over {measured['clients']:,} clients", highlight=False)

@@ -1,0 +1,83 @@
+"""`fedopt tasks` and `fedopt algorithms`: the registries as tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, Entry, keywords
+from fedopt.tasks import TASKS
+from fedopt.tasks.base import Grid, Rates
+
+
+def _grid(grid: Grid) -> str:
+    return f"{grid.first:g}:{grid.last:g}:{grid.step:g}"
+
+
+def _rates(rates: Rates) -> str:
+    return " ".join(f"{value:g}" for value in rates if value is not None)
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table whose first column never breaks."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_lines=False)
+    for at, name in enumerate(columns):
+        table.add_column(name, no_wrap=at == 0, justify="left" if at == 0 else "right")
+    return table
+
+
+def print_tasks(console: Console | None = None) -> None:
+    """The tasks with the paper's settings, then its best rates and results."""
+    console = console or Console(emoji=False)
+    names = list(next(iter(TASKS.values())).paper.rates)  # type: ignore[union-attr]
+    settings = _table(
+        "The paper's settings", "task", "rounds", "clients", "batch", "client grid", "server grid"
+    )
+    rates = _table("Its best log10 rates: client, server, tau", "task", *names)
+    results = _table("Its results on the real data (% accuracy, or MSE x 1000)", "task", *names)
+    for task in TASKS.values():
+        console.print(f"[bold]{task.name}[/bold]  {task.what}; metric: {task.metric}", highlight=False)
+        paper = task.paper
+        assert paper is not None
+        counts = [f"{n:,}" for n in (paper.rounds, paper.clients_per_round, paper.batch_size)]
+        settings.add_row(task.name, *counts, _grid(paper.client_grid), _grid(paper.server_grid))
+        rates.add_row(task.name, *(_rates(paper.rates[name]) for name in names))
+        results.add_row(task.name, *(f"{paper.results[name]:g}" for name in names))
+    for table in (settings, rates, results):
+        console.print(table)
+    console.print(
+        "Grids are in log10, first:last:step; tau is tuned over -5:-1:1. SCAFFOLD has no printed rates: a "
+        "run of it starts from FedAvg's.",
+        highlight=False,
+    )
+
+
+def print_algorithms(console: Console | None = None) -> None:
+    """The algorithms with the optimizers and options each takes."""
+    console = console or Console(emoji=False)
+    table = Table(title="Algorithms", title_justify="left", title_style="bold", show_lines=True)
+    table.add_column("algorithm", no_wrap=True)
+    table.add_column("what it is, and its options (--set key=value)", ratio=1)
+    for name, entry in ALGORITHMS.items():
+        lines = [f"{entry.what} [{entry.paper}]".replace("[", r"\[")]
+        lines.append(f"client {_some(entry.clients)}; server {_some(entry.servers)}")
+        options = _options(entry)
+        table.add_row(name, "\n".join([*lines, *([", ".join(options)] if options else [])]))
+    console.print(table)
+    console.print(
+        f"any: {', '.join(OPTIMIZERS)}. `fedopt run TASK --algorithm NAME --show-config` prints every "
+        "key with its value.",
+        highlight=False,
+    )
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return "any" if names == tuple(OPTIMIZERS) else ", ".join(names) or "a rule of its own"
+
+
+def _options(entry: Entry) -> list[str]:
+    """Options of the algorithm and of its server optimizer where there is only one."""
+    found = [f"{side}.{key}" for side, factory in entry.options.items() for key in keywords(factory)]
+    if len(entry.servers) == 1:
+        found += [f"server.{key}" for key in keywords(OPTIMIZERS[entry.servers[0]])]
+    return found

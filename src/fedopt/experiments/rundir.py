@@ -1,0 +1,179 @@
+"""A run directory: it explains itself and can always be continued.
+
+config.toml     the resolved configuration        metrics.jsonl   one object a line
+run.json        version, command, status, result  checkpoints/    the last few
+clients/        what clients keep, for algorithms with client state
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import IO, Any
+
+from fedopt.algorithms import State
+from fedopt.engine.round import ClientTable, MemoryTable
+from fedopt.errors import UserError
+from fedopt.experiments import checkpoint as checkpoints
+from fedopt.experiments.checkpoint import Checkpoint
+from fedopt.experiments.client_table import DiskTable, check_disk
+from fedopt.experiments.config import Config, load
+from fedopt.experiments.files import disk_errors, write_atomically
+from fedopt.experiments.records import flatten, read_run
+
+STATES = ("running", "done", "failed")
+
+
+class RunDirectory:
+    """One run's files, locked for this process."""
+
+    def __init__(self, path: Path, config: Config, info: dict[str, Any]) -> None:
+        self.path = path
+        self.config = config
+        self._lock = _lock(path)
+        try:
+            self._adopt(info)
+        except BaseException:
+            self.close()
+            raise
+        self._table: DiskTable | None = None
+        self._metrics: IO[bytes] | None = None
+
+    def _adopt(self, info: dict[str, Any]) -> None:
+        config_file = self.path / "config.toml"
+        if config_file.exists():
+            _same_run(self.path, load(config_file.read_text(), str(config_file)), self.config)
+            self.info: dict[str, Any] = read_run(self.path).info
+        else:
+            others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
+            if others:
+                raise UserError(
+                    f"{self.path} is not empty and not a run directory (it has {others[0]!r}); "
+                    "choose another --out"
+                )
+            self.info = info
+            self.update()
+            (self.path / "metrics.jsonl").touch()
+            write_atomically(config_file, self.config.toml())  # last: with it, this is a run directory
+
+    @property
+    def done(self) -> bool:
+        """Whether as many rounds as asked for have been run to the end."""
+        return bool(self.info["status"] == "done" and self.info["rounds"] >= self.config.rounds)
+
+    def update(self, **changes: Any) -> None:
+        """Change entries of run.json; None removes one."""
+        merged = {**self.info, **changes}
+        self.info = {key: value for key, value in merged.items() if value is not None}
+        write_atomically(self.path / "run.json", json.dumps(self.info, indent=2) + "\n")
+
+    def restore(self, like: State) -> tuple[Checkpoint | None, list[str]]:
+        """The newest readable checkpoint, if any, with metrics and rows cut back to it, and what to tell."""
+        notes: list[str] = []
+        found: Checkpoint | None = None
+        directory = self.path / "checkpoints"
+        available = checkpoints.rounds(directory)
+        for round in reversed(available):
+            try:
+                found = checkpoints.read(directory, round, like)
+                break
+            except UserError as error:
+                notes.append(f"{error}; going back to the one before")
+        if available and found is None:
+            raise UserError(
+                f"{notes[-1].split(';')[0]} and there is no other; remove {self.path} to start again"
+            )
+        self._cut_metrics(found.metrics_bytes if found else 0)
+        return found, notes
+
+    def _cut_metrics(self, length: int) -> None:
+        file = self.path / "metrics.jsonl"
+        with disk_errors(file):
+            self._metrics = open(file, "r+b" if file.exists() else "w+b")
+            size = self._metrics.seek(0, os.SEEK_END)
+            if size < length:
+                raise UserError(
+                    f"{file} is shorter ({size} bytes) than its checkpoint says ({length}); restore it, or "
+                    f"remove {self.path} to start again"
+                )
+            self._metrics.truncate(length)
+            self._metrics.seek(length)
+        read_run(self.path)  # what is left must be readable
+
+    def client_table(self, keeps: tuple[str, ...], d: int, population: int, round: int) -> ClientTable:
+        """Where clients' state lives; on disk if the algorithm has any."""
+        if not keeps:
+            return MemoryTable()
+        config = self.config
+        if round < config.rounds:
+            check_disk(
+                self.path,
+                d,
+                len(keeps),
+                population,
+                config.clients_per_round,
+                config.rounds,
+                config.checkpoint.every,
+            )
+        self._table = DiskTable(self.path / "clients", keeps, round)
+        return self._table
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl so far."""
+        record = read_run(self.path)
+        return [*record.train, *record.test]
+
+    def log(self, record: dict[str, Any]) -> None:
+        """Add a line to metrics.jsonl."""
+        assert self._metrics is not None
+        with disk_errors(self.path / "metrics.jsonl"):
+            self._metrics.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+            self._metrics.flush()
+
+    def commit(self, position: Any, seconds: float) -> None:
+        """Write a checkpoint; from here on a resumed run starts at this round."""
+        assert self._metrics is not None
+        os.fsync(self._metrics.fileno())
+        if self._table:
+            self._table.sync()
+        directory = self.path / "checkpoints"
+        checkpoint = Checkpoint(position, self._metrics.tell(), seconds)
+        checkpoints.write(directory, checkpoint, self.config.checkpoint.keep)
+        if self._table:
+            self._table.prune(checkpoints.rounds(directory)[0])
+
+    def close(self) -> None:
+        if getattr(self, "_metrics", None) is not None:
+            self._metrics.close()  # type: ignore[union-attr]
+        os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UserError(f"cannot write to {path}: {error.strerror}; choose another --out") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        raise UserError(
+            f"{path} is in use by another fedopt process; wait for it or choose another --out"
+        ) from error
+    return descriptor
+
+
+def _same_run(path: Path, old: Config, new: Config) -> None:
+    """Refuse to continue a run with another configuration; only `rounds` may change."""
+    before, after = flatten(old.identity()), flatten(new.identity())
+    different = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    if different:
+        key = different[0]
+        more = f" and {len(different) - 1} more" if len(different) > 1 else ""
+        raise UserError(
+            f"{path} holds a run of another configuration: {key} is {before.get(key)!r} there and "
+            f"{after.get(key)!r} here{more}; choose another --out"
+        )
