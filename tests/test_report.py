@@ -344,8 +344,7 @@ def test_browser_page_fits_a_phone_and_follows_the_dark(opened: Any) -> None:
     background = "return document.getElementById('loss-by-round')._fullLayout.paper_bgcolor"
     light = opened.execute_script(background)
     opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    width = "return document.documentElement.scrollWidth"
-    eventually(opened, lambda: bool(opened.execute_script(width) == 360))
+    eventually(opened, lambda: opened.execute_script("return document.documentElement.scrollWidth") == 360)
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
-    eventually(opened, lambda: bool(opened.execute_script(background) != light))
+    eventually(opened, lambda: opened.execute_script(background) != light)
     assert opened.get_log("browser") == []

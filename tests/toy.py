@@ -89,7 +89,7 @@ class Played(NamedTuple):
     kept: dict[int, tuple[Vector, ...]]  # what each client holds at the end
 
     @property
-    def x(self) -> Vector:
+    def x(self) -> Any:
         return self.states[-1].x
 
 
@@ -111,8 +111,8 @@ def play(
     states, held = [algorithm.init(x)], dict(kept or {})
     for t in range(rounds):
         ids = list(cohort(t)) if cohort else list(range(len(clients)))
-        rates = (rate(t) if callable(rate) else rate for rate in (eta_l, eta))
-        now = Round(t, *rates, cohort=len(ids), population=len(clients))
+        rates = [rate(t) if callable(rate) else rate for rate in (eta_l, eta)]
+        now = Round(t, rates[0], rates[1], cohort=len(ids), population=len(clients))
         sent = algorithm.sent(states[-1])
         before = [v.clone() for v in (*sent, *(v for i in ids for v in held.get(i, ())))]
         results = {}

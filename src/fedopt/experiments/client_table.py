@@ -114,6 +114,6 @@ def check_disk(
     free = shutil.disk_usage(directory).free
     if needed > free:
         raise RunError(
-            f"the rows that about {visited:,.0f} clients keep will need {needed / 1e9:.1f} GB, and {directory} "
+            f"the rows that about {visited:,.0f} clients keep need {needed / 1e9:.1f} GB, and {directory} "
             f"has {free / 1e9:.1f} GB; use a larger disk (--out) or fewer rounds"
         )

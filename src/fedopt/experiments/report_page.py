@@ -222,7 +222,8 @@ def _setting(value: object) -> str:
 def _section(name: str, title: str, note: str, table: str) -> str:
     """A titled table in a box that scrolls, by keyboard too, so that the page need not scroll sideways."""
     return (
-        f'<section><h2 id="{name}">{title}</h2><p class="quiet">{escape(note)}</p>'
+        f'<section><h2 id="{name}">{title}</h2>'
+        f'<p class="quiet">{escape(note).replace(" %", "&nbsp;%")}</p>'
         f'<div class="scroll card" tabindex="0" role="region" aria-labelledby="{name}">{table}</div>'
         "</section>"
     )

@@ -188,7 +188,7 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
     )
     table.add_column("algorithm", no_wrap=True)
     for column in shown:
-        table.add_column(Text(column.title.replace(" %", "\N{NO-BREAK SPACE}%")), justify="right")
+        table.add_column(Text(column.title.replace(" %", "%")), justify="right")
     for at, summary in enumerate(summaries):
         name = Text(summary.label)
         if summary.note:
