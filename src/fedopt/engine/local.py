@@ -73,6 +73,8 @@ class ClientWork:
         n = len(targets)
         mean = losses.mean() if losses.ndim else losses
         objective = mean * n if self._problem.reduction == "sum" else mean
+        if self._problem.penalty is not None:
+            objective = objective + self._problem.penalty(self._flat.module)
         gradients = torch.autograd.grad(objective, self._flat.parameters, materialize_grads=True)
         self._losses.append((n, mean.detach()))
         return torch.cat([g.reshape(-1) for g in gradients])

@@ -53,4 +53,5 @@ class Problem:
     reduction: str = "mean"
     weighting: str = "examples"
     buffers: str = "refuse"
+    penalty: Callable[[nn.Module], Tensor] | None = None
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None

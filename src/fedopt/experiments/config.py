@@ -87,10 +87,6 @@ class CheckpointTable(_Table):
     keep: Count
 
 
-class LossTable(_Table):
-    reduction: Literal["mean", "sum"]
-
-
 class Config(_Table):
     """A resolved configuration; `document()` is what `config.toml` holds."""
 
@@ -106,7 +102,7 @@ class Config(_Table):
     init: str  # "seed", or the checksum of the weights that the run starts from
     client: ClientTable
     server: ServerTable
-    loss: LossTable
+    loss: dict[str, Any]  # reduction, and options of the task's loss
     data: dict[str, Any]
     model: dict[str, Any]
     eval: EvalTable
@@ -245,7 +241,7 @@ def _defaults(
         schedule = _choice(settings, f"{side}.schedule", tuple(SCHEDULES))
         options |= {"schedule": schedule, "warmup": 0} | keywords(SCHEDULES[schedule])
         values |= {f"{side}.{name}": value for name, value in options.items()}
-    for table, function in (("data", task.federation), ("model", task.model)):
+    for table, function in (("data", task.federation), ("model", task.model), ("loss", task.loss)):
         values |= {f"{table}.{name}": value for name, value in keywords(function).items()}
     return values
 
@@ -285,14 +281,14 @@ def _conflicts(
         if key in ("task", "algorithm", "init"):
             problems.append(f"{key!r} is chosen by the command itself, not by a setting")
         if (
-            key.startswith(("data.", "model."))
+            key.startswith(("data.", "model.", "loss."))
             and key in defaults
             and type(values[key]) is not type(defaults[key])
         ):
             problems.append(f"{key} must be of the kind of {defaults[key]!r}, got {values[key]!r}")
-    for option, allowed in task.model_choices.items():
-        if values[f"model.{option}"] not in allowed:
-            problems.append(str(unknown(f"model.{option}", str(values[f"model.{option}"]), allowed)))
+    for key, allowed in {"loss.reduction": ("mean", "sum"), **task.choices}.items():
+        if values[key] not in allowed:
+            problems.append(str(unknown(key, str(values[key]), allowed)))
     return problems
 
 

@@ -44,19 +44,21 @@ def problem_of(
     """The task with the configuration's options applied; `algorithm` replaces a registered one."""
     options = {name: value for name, value in config.data.items() if name != "source"}
     federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **options)
+    loss = {name: value for name, value in config.loss.items() if name != "reduction"}
     client = config.client
     return Problem(
         federation=partial(_united, federation) if config.algorithm == "centralized" else federation,
         model=partial(task.model, **config.model),
         prepare=task.prepare,
-        loss=task.loss,
+        loss=partial(task.loss, **loss) if loss else task.loss,
         metrics=task.metrics,
         algorithm=algorithm or algorithm_of(config),
         local=LocalWork(client.batch_size, client.epochs or 1, client.steps, client.drop_last),
         seed=config.seed,
-        reduction=config.loss.reduction,
+        reduction=config.loss["reduction"],
         weighting=config.weighting,
         buffers=buffers,
+        penalty=task.penalty,
         tokens=task.tokens,
     )
 

@@ -14,8 +14,8 @@ from fedopt.data import Federation
 Batch = tuple[Tensor, Tensor]  # inputs and targets
 # (raw examples of a batch, generator for augmentation in training or None) -> inputs and targets
 Prepare = Callable[[tuple[Tensor, ...], np.random.Generator | None], Batch]
-# (outputs, targets) -> the loss of each example, or its mean over the batch as a scalar
-Loss = Callable[[Tensor, Tensor], Tensor]
+# (outputs, targets, **options) -> the loss of each example, or its mean over the batch as a scalar
+Loss = Callable[..., Tensor]
 # (outputs, targets) -> numerator and denominator of each example; the metric is sum / sum
 Metric = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -53,7 +53,7 @@ class PaperSettings:
 
 @dataclass(frozen=True)
 class Task:
-    """One problem. Options of the data and of the model are their functions' keyword arguments."""
+    """One problem. Options of the data, the model and the loss are their functions' keyword arguments."""
 
     name: str
     what: str
@@ -67,7 +67,8 @@ class Task:
     eval_sample: int = 0  # examples of the test set used during training; 0 is all of them
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # for weighting by tokens
     paper: PaperSettings | None = None
-    model_choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of options that are names
+    penalty: Callable[[nn.Module], Tensor] | None = None  # added to the objective, not to the logged loss
 
     @property
     def metric(self) -> str:
