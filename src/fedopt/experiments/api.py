@@ -62,6 +62,11 @@ def _given(value: Any, *ignored: Any) -> Any:
     return value
 
 
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls what the user gave; its keyword arguments are the user's own and no configuration of ours."""
+    return function(*arguments)
+
+
 def own_task(
     model: nn.Module | Callable[[], nn.Module],
     loss: Callable[[Tensor, Tensor], Tensor],
@@ -81,14 +86,14 @@ def own_task(
         train = from_arrays(clients)
     testing = from_arrays(test if isinstance(test, Mapping) else {"test": test})
     federation = Federation(train, testing, "own")
-    build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else model
+    build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_called, model)
     return Task(
         name=name,
         what="your own",
         federation=partial(_given, federation),
         model=build,
         prepare=_as_is,
-        loss=loss,
+        loss=partial(_called, loss),
         metrics=metrics or {"accuracy": accuracy},
         better=better,
     )
