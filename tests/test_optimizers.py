@@ -18,11 +18,11 @@ ADAPTIVE = ("adagrad", "adam", "yogi", "amsgrad", "adabound")
 quick = settings(deadline=None, derandomize=True, max_examples=20)
 
 
-def walk(name: str, options: dict[str, Any], deltas, etas, x=None) -> tuple[list[torch.Tensor], list[Any]]:
+def walk(name: str, options: dict[str, Any], deltas, etas) -> tuple[list[torch.Tensor], list[Any]]:
     """Every x_t and every state from x_0 on, as the package computes them."""
     optimizer = OPTIMIZERS[name](**options)
     deltas = [torch.as_tensor(d, dtype=torch.float32).reshape(-1) for d in deltas]
-    x = torch.zeros_like(deltas[0]) if x is None else x
+    x = torch.zeros_like(deltas[0])
     xs, states = [x], [optimizer.init(x)]
     for t, (delta, eta) in enumerate(zip(deltas, etas, strict=True)):
         x, state = optimizer.update(xs[-1], delta, eta, t, states[-1])

@@ -15,10 +15,9 @@ def centralized(client: Optimizer) -> Algorithm:
     """Any optimizer on the union of the data; what it keeps between rounds is its own state."""
 
     def client_update(work: Work, x: Vector) -> ClientResult:
-        x_i = x
-        s = client.init(x)
+        x_i, s = x, client.init(x)
         if work.kept:
-            s = type(s)(*work.kept)
+            s = s._make(work.kept) if hasattr(s, "_make") else work.kept
         done = work.round.t * work.steps  # steps of the rounds before
         for k, b in enumerate(work.batches(), start=done):
             g = work.gradient(x_i, b)

@@ -74,7 +74,9 @@ def plateau(
         if not isfinite(loss):
             return state
         losses = [*state["losses"], loss][-window:]
-        average = sum(losses) / len(losses)
+        if len(losses) < window:  # a mean of fewer rounds could be one lucky round
+            return {**state, "losses": losses}
+        average = sum(losses) / window
         lr, best, wait, cooldown = state["lr"], state["best"], state["wait"], state["cooldown"]
         if cooldown > 0:
             cooldown, wait = cooldown - 1, 0
