@@ -45,8 +45,8 @@ def symbols(optimizer: Optimizer) -> tuple[str, ...]:
 
 
 def step(x: Vector, delta: Vector, eta: float) -> Vector:
-    """x + eta * delta, in one place, so that algorithms which should agree to the bit do."""
-    return x + eta * delta
+    """x + eta delta, in one place (and one pass), so that algorithms which should agree to the bit do."""
+    return torch.add(x, delta, alpha=eta)
 
 
 def sgd() -> Optimizer:

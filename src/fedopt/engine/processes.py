@@ -31,7 +31,15 @@ from fedopt.errors import FedoptError, RunError, UserError
 
 _ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
 _DEATHS_PER_JOB = 3
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# Read when a worker starts. One thread each; and glibc keeps freed vectors of a few MB for the next step
+# instead of giving their pages back and faulting them in again.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+}
 
 
 class _Vectors:
@@ -77,7 +85,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _one_thread_environment():
+        with _worker_environment():
             self.process.start()
         theirs.close()
         self.job: int | None = None  # position of the job it is on
@@ -91,10 +99,10 @@ class _Worker:
 
 
 @contextmanager
-def _one_thread_environment() -> Iterator[None]:
+def _worker_environment() -> Iterator[None]:
     """Thread settings must be there before a worker imports torch."""
-    before = {name: os.environ.get(name) for name in _THREADS}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
+    os.environ.update(_ENVIRONMENT)
     try:
         yield
     finally:

@@ -130,7 +130,7 @@ def compare(
                 failures.append(f"{algorithm}: {error}")
     report = out / "report.html"
     records = [read_run(out / algorithm) for algorithm in requests]
-    write_report(records, report, f"{task}: {', '.join(requests)}")
+    write_report(records, report, f"{len(requests)} federated optimizers on {task}")
     for failure in failures:
         Console(stderr=True).print(f"failed: {failure}", highlight=False, markup=False)
     return results, report

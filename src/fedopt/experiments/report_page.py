@@ -216,6 +216,8 @@ def _run_name(summary: Summary) -> str:
 def _setting(value: object) -> str:
     if value is None:
         return f'<td class="absent">{ABSENT}</td>'
+    if isinstance(value, float):  # 10^-1.5 reads as 0.03162; the exact value is in the title and the file
+        return f'<td title="{value!r}">{value:.4g}</td>'
     return f"<td>{escape(str(value).lower() if isinstance(value, bool) else str(value))}</td>"
 
 
