@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from fedopt.algorithms import Vector
 from fedopt.data import Federation
@@ -25,6 +26,7 @@ from fedopt.errors import FedoptError, UserError
 from fedopt.experiments.config import Config
 from fedopt.experiments.problems import plan_of
 from fedopt.experiments.rundir import RunDirectory
+from fedopt.models.flat import Flat
 from fedopt.version import __version__
 
 LAST_ROUNDS = 100  # the paper's results are means over these
@@ -49,6 +51,14 @@ class RunResult:
     train: list[dict[str, Any]]
     test: list[dict[str, Any]]
     path: Path | None
+    problem: Problem = field(repr=False)
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained module, in evaluation mode."""
+        module = self.problem.model()
+        Flat(module, self.problem.buffers).bind(self.x.clone())
+        return module.eval()
 
     def summary(self) -> dict[str, Any]:
         """The JSON object of `--json`."""
@@ -252,6 +262,7 @@ def _result(
         train=train_lines,
         test=test_lines,
         path=directory.path if directory else None,
+        problem=problem,
     )
 
 

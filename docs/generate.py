@@ -1,0 +1,87 @@
+"""Fills the parts of the documents that come from the code, between `<!-- name -->` and `<!-- /name -->`.
+
+python docs/generate.py            # rewrites them
+python docs/generate.py --check    # exits 1 if one is out of date, as the tests do
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import torch
+
+from fedopt.algorithms import ALGORITHMS, OPTIMIZERS
+from fedopt.algorithms.schedules import SCHEDULES
+from fedopt.tasks import TASKS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md",)
+
+
+def code(example: str) -> str:
+    """An example as it is, without its docstring's quotes being touched."""
+    return f"```python\n{(ROOT / 'examples' / example).read_text()}```"
+
+
+def table(*rows: tuple[object, ...]) -> str:
+    head, *body = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+
+
+def algorithms() -> str:
+    rows = [(f"`{name}`", entry.what, entry.paper) for name, entry in ALGORITHMS.items()]
+    names = ", ".join(f"`{name}`" for name in OPTIMIZERS)
+    return (
+        table(("name", "what it is", "in the paper"), *rows)
+        + f"\n\nOptimizers, for clients and server alike: {names}. Schedules for both rates: "
+        + ", ".join(f"`{name}`" for name in SCHEDULES)
+        + ", each with linear warm-up."
+    )
+
+
+def tasks() -> str:
+    rows: list[tuple[object, ...]] = []
+    for task in TASKS.values():
+        paper = task.paper
+        assert paper is not None
+        with torch.device("meta"):  # shapes only: counting needs no weights
+            d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
+        settings = (f"{paper.rounds:,}", paper.clients_per_round, paper.batch_size)
+        rows.append((f"`{task.name}`", task.what, f"{d:,}", task.metric, *settings))
+    return table(("name", "what", "parameters", "metric", "rounds", "clients a round", "batch"), *rows)
+
+
+PARTS = {
+    "quickstart": lambda: code("quickstart.py"),
+    "my_algorithm": lambda: code("my_algorithm.py"),
+    "algorithms": algorithms,
+    "tasks": tasks,
+}
+
+
+def fill(text: str) -> str:
+    """`text` with every part between its marks made anew."""
+    for name, make in PARTS.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        before, found, rest = text.partition(begin)
+        if found:
+            text = f"{before}{begin}{make()}\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def main() -> None:
+    stale = []
+    for name in DOCUMENTS:
+        path = ROOT / name
+        before, after = path.read_text(), fill(path.read_text())
+        if before != after:
+            stale.append(name)
+            if "--check" not in sys.argv:
+                path.write_text(after)
+    if stale and "--check" in sys.argv:
+        raise SystemExit(f"out of date: {', '.join(stale)}; run python docs/generate.py")
+
+
+if __name__ == "__main__":
+    main()
