@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedopt.errors import FedoptError, UserError
+from fedopt.errors import FedoptError, RunError, UserError
 
 app = typer.Typer(
     add_completion=False,
@@ -97,13 +97,15 @@ def compare(
     from fedopt.experiments import commands
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
-    results, report = commands.compare(
+    results, failed, report = commands.compare(
         task, names, settings or [], rounds, seed, data, executor, workers, out, _command()
     )
     if as_json:
         typer.echo(json.dumps({"runs": [r.summary() for r in results], "report": str(report)}))
     else:
-        commands.print_comparison([r.path for r in results if r.path], report)
+        commands.print_comparison([out / name for name in names], report)
+    if failed:
+        raise RunError("; ".join(failed))
 
 
 @app.command()

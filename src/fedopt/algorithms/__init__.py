@@ -90,27 +90,23 @@ class Entry(NamedTuple):
     rates_of: str = "fedavg"  # the column of the paper's tables that its default rates come from
 
 
-def _fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
-    return fedopt(client, server)
-
-
 ALGORITHMS: dict[str, Entry] = {
-    "fedavg": Entry("SGD on clients, averaging on the server with rate eta", "Algorithms 1, 3", _fedopt),
+    "fedavg": Entry("SGD on clients, averaging on the server with rate eta", "Algorithms 1, 3", fedopt),
     "fedavgm": Entry(
-        "FedAvg with server momentum", "Algorithm 1", _fedopt, servers=("sgdm",), rates_of="fedavgm"
+        "FedAvg with server momentum", "Algorithm 1", fedopt, servers=("sgdm",), rates_of="fedavgm"
     ),
     "fedadagrad": Entry(
-        "Adagrad on the server", "Algorithms 2, 5", _fedopt, servers=("adagrad",), rates_of="fedadagrad"
+        "Adagrad on the server", "Algorithms 2, 5", fedopt, servers=("adagrad",), rates_of="fedadagrad"
     ),
-    "fedadam": Entry("Adam on the server", "Algorithms 2, 5", _fedopt, servers=("adam",), rates_of="fedadam"),
-    "fedyogi": Entry("Yogi on the server", "Algorithms 2, 5", _fedopt, servers=("yogi",), rates_of="fedyogi"),
+    "fedadam": Entry("Adam on the server", "Algorithms 2, 5", fedopt, servers=("adam",), rates_of="fedadam"),
+    "fedyogi": Entry("Yogi on the server", "Algorithms 2, 5", fedopt, servers=("yogi",), rates_of="fedyogi"),
     "scaffold": Entry(
         "control variates against client drift; clients keep state",
         "Algorithm 6",
         lambda client, server, **options: scaffold(**options),
         options={"client": scaffold},
     ),
-    "fedopt": Entry("any client with any server optimizer", "Algorithms 1, 4", _fedopt, _ANY, _ANY),
+    "fedopt": Entry("any client with any server optimizer", "Algorithms 1, 4", fedopt, _ANY, _ANY),
     "fedprox": Entry(
         "FedOpt with a proximal term on the client", "Related work", fedprox, _ANY, _ANY, {"client": fedprox}
     ),

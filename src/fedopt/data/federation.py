@@ -41,11 +41,10 @@ class Split:
         """The examples at `positions` of the split's concatenation, in ascending order of position."""
         positions = np.sort(positions)
         ends = np.cumsum(self.sizes)
-        owners = np.searchsorted(ends, positions, side="right")
+        owners, firsts = np.unique(np.searchsorted(ends, positions, side="right"), return_index=True)
         parts: list[Arrays] = []
-        for owner in np.unique(owners):
-            start = ends[owner] - self.sizes[owner]
-            rows = positions[owners == owner] - start
+        for owner, chosen in zip(owners, np.split(positions, firsts[1:]), strict=True):
+            rows = chosen - (ends[owner] - self.sizes[owner])
             parts.append(tuple(a[rows] for a in self.client(int(owner))))
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from fedopt.algorithms import build
 from fedopt.engine.evaluate import measure_clients
 from fedopt.engine.executors import Executor
 from fedopt.engine.runner import single_thread
@@ -107,8 +109,11 @@ def compare(
     workers: int | None,
     out: Path,
     command: str,
-) -> tuple[list[RunResult], Path]:
-    """`fedopt compare`: every configuration is checked before the first round is run."""
+) -> tuple[list[RunResult], list[str], Path]:
+    """`fedopt compare`: results, what failed, and the report.
+
+    Every configuration is checked before the first round is run.
+    """
     if not algorithms:
         raise UserError("--algorithms names none; for example --algorithms fedavg,fedyogi")
     fixed = {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
@@ -118,7 +123,7 @@ def compare(
         resolve(find_task(task), algorithm, request.settings, data)
         requests[algorithm] = request
     results: list[RunResult] = []
-    failures: list[str] = []
+    failed: list[str] = []
     with open_executor(executor, workers) as place:
         for algorithm, request in requests.items():
             again = _single_command(task, algorithm, request, out / algorithm)
@@ -127,13 +132,11 @@ def compare(
             except UserError:
                 raise
             except FedoptError as error:  # one that diverges does not end the others
-                failures.append(f"{algorithm}: {error}")
+                failed.append(f"{algorithm}: {error}")
     report = out / "report.html"
     records = [read_run(out / algorithm) for algorithm in requests]
     write_report(records, report, f"{len(requests)} federated optimizers on {task}")
-    for failure in failures:
-        Console(stderr=True).print(f"failed: {failure}", highlight=False, markup=False)
-    return results, report
+    return results, failed, report
 
 
 def _settings_for(algorithm: str, settings: Sequence[str], all_names: Sequence[str]) -> dict[str, Any]:
@@ -175,7 +178,7 @@ def evaluate(path: Path, split: str, executor: str, workers: int | None) -> dict
         raise unknown("split", split, SPLITS)
     loaded = load(path)
     task = find_task(loaded.config.task)
-    problem = problem_of(task, loaded.config)
+    problem = problem_of(task, loaded.config, partial(build, "fedavg", None, None, {}))  # nothing is trained
     clients = getattr(problem.federation(), split)
     with open_executor(executor, workers) as place, single_thread():
         place.load(problem, clients.client(0))

@@ -211,7 +211,7 @@ def _lines(step: Step, seconds: float) -> list[dict[str, Any]]:
         line: dict[str, Any] = {
             "round": done,
             "split": "train",
-            "loss": report.loss,
+            "loss": None if report.loss is None else _finite(report.loss),
             "clients": report.clients,
             "rejected": len(report.rejected),
             "skipped": report.skipped,
