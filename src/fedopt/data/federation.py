@@ -19,6 +19,17 @@ from fedopt.errors import UserError
 Arrays = tuple[NDArray[np.generic], ...]
 
 
+def joined(parts: Sequence[Arrays]) -> Arrays:
+    """The examples of several clients one after the other; rows of padded tokens get a common width."""
+    columns = []
+    for column in zip(*parts, strict=True):
+        if column[0].ndim == 2:
+            width = max(a.shape[1] for a in column)
+            column = tuple(np.pad(a, ((0, 0), (0, width - a.shape[1]))) for a in column)
+        columns.append(np.concatenate(column))
+    return tuple(columns)
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Clients by position; `examples(i)` is a function of `i` alone, called where the client runs."""
@@ -46,7 +57,7 @@ class Split:
         for owner, chosen in zip(owners, np.split(positions, firsts[1:]), strict=True):
             rows = chosen - (ends[owner] - self.sizes[owner])
             parts.append(tuple(a[rows] for a in self.client(int(owner))))
-        return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+        return joined(parts)
 
 
 class Federation(NamedTuple):
@@ -92,8 +103,7 @@ def from_function(function: Callable[[str], Sequence[NDArray[np.generic]]], ids:
 
 @lru_cache(maxsize=1)
 def _all_examples(split: Split, index: int) -> Arrays:
-    parts = [split.client(i) for i in range(len(split.ids))]
-    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+    return joined([split.client(i) for i in range(len(split.ids))])
 
 
 def union(split: Split) -> Split:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import torch
-
 from fedopt.algorithms import Algorithm, Round, State, Vector
+from fedopt.algorithms.state import is_finite
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.executors import Executor
@@ -91,14 +90,19 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
     sent = algorithm.sent(state)
 
     mean, returned = BlockedMean(), len(algorithm.returns)
-    loss, examples, skipped, rejected = 0.0, 0, 0, []
+    loss, examples = 0.0, 0
+    accepted: list[str] = []
+    rejected: list[str] = []
     jobs = [ClientJob(round, i) for i in cohort]
     for outcome, vectors in setting.executor.map(jobs, sent, setting.table.read):  # for each i in S
-        if outcome.steps == 0 or not outcome.finite:
+        if outcome.steps == 0:  # too few examples for one batch
             mean.skip()
-            skipped += outcome.steps == 0
-            rejected += [clients.ids[outcome.client]] * (not outcome.finite)
             continue
+        if not outcome.finite:
+            mean.skip()
+            rejected.append(clients.ids[outcome.client])
+            continue
+        accepted.append(clients.ids[outcome.client])
         mean.add(outcome.weight, vectors[:returned])  # Delta_t = sum_i n_i / n Delta_i
         if algorithm.keeps:
             setting.table.write(t, outcome.client, vectors[returned:])
@@ -107,18 +111,18 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
     value = mean.value()
     if value is not None:
         after = algorithm.server(state, value, round._replace(cohort=mean.count))  # x_{t+1} = SERVEROPT(...)
-        if bool(torch.isfinite(after.x).all()):
+        if is_finite(after):
             state = after
-        else:  # the mean was finite, the step was not: the model stays as it is
+        else:  # the mean was finite, the step was not: everything stays as it is
             setting.table.discard(t)
-            rejected = [clients.ids[i] for i in cohort]
+            accepted, rejected = [], [*accepted, *rejected]
     vector_bytes = 4 * len(state.x)
     return state, Report(
-        loss=loss / examples if examples and len(rejected) < len(cohort) else None,
-        clients=len(cohort) - len(rejected) - skipped,
+        loss=loss / examples if accepted else None,
+        clients=len(accepted),
         rejected=tuple(rejected),
-        skipped=skipped,
+        skipped=len(cohort) - len(accepted) - len(rejected),
         examples=examples,
         bytes_down=vector_bytes * len(algorithm.sends) * len(cohort),
-        bytes_up=vector_bytes * len(algorithm.returns) * (len(cohort) - skipped),
+        bytes_up=vector_bytes * len(algorithm.returns) * (len(accepted) + len(rejected)),
     )

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load, save
 
 from fedopt.algorithms import State
+from fedopt.algorithms.state import flatten, unflatten
 from fedopt.engine.loop import Position
 from fedopt.errors import UserError
 from fedopt.experiments.files import disk_errors, sync_directory
@@ -26,28 +27,6 @@ class Checkpoint(NamedTuple):
     position: Position
     metrics_bytes: int  # how much of metrics.jsonl belongs to the rounds done
     seconds: float
-
-
-def flatten(state: State, prefix: str = "") -> dict[str, torch.Tensor]:
-    """The vectors of a state by name; a nested state's names stand by themselves: x, m, v."""
-    if isinstance(state, torch.Tensor):
-        return {prefix: state}
-    names = getattr(state, "_fields", tuple(f"s{i}" for i in range(len(state))))
-    vectors: dict[str, torch.Tensor] = {}
-    for name, value in zip(names, state, strict=True):
-        vectors |= flatten(value, name)
-    return vectors
-
-
-def unflatten(like: State, vectors: dict[str, torch.Tensor], prefix: str = "") -> State:
-    """A state of the same shape as `like` with these vectors."""
-    if isinstance(like, torch.Tensor):
-        if vectors[prefix].shape != like.shape:
-            raise ValueError(f"{prefix} has shape {tuple(vectors[prefix].shape)}, not {tuple(like.shape)}")
-        return vectors[prefix]
-    names = getattr(like, "_fields", tuple(f"s{i}" for i in range(len(like))))
-    parts = [unflatten(value, vectors, name) for name, value in zip(names, like, strict=True)]
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
 def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:

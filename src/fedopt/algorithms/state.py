@@ -1,0 +1,34 @@
+"""A state as its vectors by name, and back: what checkpoints and checks see of any algorithm."""
+
+from __future__ import annotations
+
+import torch
+
+from fedopt.algorithms.base import State
+
+
+def flatten(state: State, prefix: str = "") -> dict[str, torch.Tensor]:
+    """The vectors of a state by name; a nested state's names stand by themselves: x, m, v."""
+    if isinstance(state, torch.Tensor):
+        return {prefix: state}
+    names = getattr(state, "_fields", tuple(f"s{i}" for i in range(len(state))))
+    vectors: dict[str, torch.Tensor] = {}
+    for name, value in zip(names, state, strict=True):
+        vectors |= flatten(value, name)
+    return vectors
+
+
+def unflatten(like: State, vectors: dict[str, torch.Tensor], prefix: str = "") -> State:
+    """A state of the same shape as `like` with these vectors."""
+    if isinstance(like, torch.Tensor):
+        if vectors[prefix].shape != like.shape:
+            raise ValueError(f"{prefix} has shape {tuple(vectors[prefix].shape)}, not {tuple(like.shape)}")
+        return vectors[prefix]
+    names = getattr(like, "_fields", tuple(f"s{i}" for i in range(len(like))))
+    parts = [unflatten(value, vectors, name) for name, value in zip(names, like, strict=True)]
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def is_finite(state: State) -> bool:
+    """Whether every vector of a state is finite."""
+    return all(bool(torch.isfinite(v).all()) for v in flatten(state).values())
