@@ -16,7 +16,7 @@ DEMO_ROUNDS ?= 30
 DEMO_SET ?= --set data.clients=100 --set client.steps=5 --set eval.every=5 --set eval.sample=1000
 
 test: check  ## Lint, type-check and test
-	$(BIN)/python -m pytest -n 2 -q
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

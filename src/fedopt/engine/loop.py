@@ -69,18 +69,29 @@ def train(setting: Setting, plan: Plan, position: Position) -> Iterator[Step]:
             eta = plan.server_rate.rate(t, position.server_schedule)
             state, report = run_round(setting, position.state, t, eta_l, eta)
             loss = report.loss if report.loss is not None else float("nan")
+            trained = report.clients > 0 and (report.loss is None or isfinite(loss))
             position = Position(
                 round=t + 1,
                 state=state,
                 client_schedule=plan.client_rate.observe(position.client_schedule, loss),
                 server_schedule=plan.server_rate.observe(position.server_schedule, loss),
                 bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
-                stalled=0 if isfinite(loss) else position.stalled + 1,
+                stalled=0 if trained else position.stalled + 1,
             )
             yield Step(position, report, (eta_l, eta), evaluated(position))
-            if position.stalled == plan.patience:
-                names = ", ".join(report.rejected[:5]) + (", ..." if len(report.rejected) > 5 else "")
-                raise RunError(
-                    f"round {position.round}: no finite update for {plan.patience} rounds in a row "
-                    f"(clients {names}); try a smaller client.lr or server.lr"
-                )
+            if position.stalled >= plan.patience:
+                raise RunError(_why_given_up(position, report))
+
+
+def _why_given_up(position: Position, report: Report) -> str:
+    """The line that ends a run which no longer trains."""
+    if report.skipped and not report.diverged:
+        return (
+            f"round {position.round}: no client has examples for one batch; set client.drop_last=false "
+            "or a smaller client.batch_size"
+        )
+    names = ", ".join(report.diverged[:5]) + (", ..." if len(report.diverged) > 5 else "")
+    return (
+        f"round {position.round}: no finite update for {position.stalled} rounds in a row "
+        f"(clients {names}); try a smaller client.lr or server.lr"
+    )

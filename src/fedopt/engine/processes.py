@@ -127,6 +127,13 @@ class Processes:
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
 
     def load(self, problem: Problem, sample: Arrays) -> None:
+        try:
+            pickle.dumps(problem)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise UserError(
+                f"worker processes cannot import part of this problem ({error}); define it at the top "
+                "level of a module, or use executor='serial'"
+            ) from error
         while len(self._workers) < self._count:
             self._workers.append(_Worker())
         d = len(initial_vector(problem))
@@ -138,15 +145,33 @@ class Processes:
         self._shared = _Vectors(self._slots * self._per_slot, d)
         shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)
         self._loaded = (problem, shared_sample, self._sent, self._shared, self._per_slot, self._keeps)
+        for place in range(len(self._workers)):
+            self._send_problem(place)
+        for place in range(len(self._workers)):
+            self._await_ready(place)
+
+    def _send_problem(self, place: int) -> None:
         try:
-            pickle.dumps(problem)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise UserError(
-                f"worker processes cannot import part of this problem ({error}); define it at the top "
-                "level of a module, or use executor='serial'"
-            ) from error
-        for worker in self._workers:
-            worker.connection.send(self._loaded)
+            self._workers[place].connection.send(self._loaded)
+        except OSError:  # it died since it was last needed
+            self._replace(place)
+
+    def _await_ready(self, place: int) -> None:
+        try:
+            failure = self._workers[place].connection.recv()[-1]
+        except (EOFError, OSError):
+            raise RunError(
+                "a worker process ended while it was starting; a script that uses processes needs "
+                "`if __name__ == '__main__':` around its call, or executor='serial'"
+            ) from None
+        if failure is not None:
+            raise failure
+
+    def _replace(self, place: int) -> None:
+        """A new worker in the place of a dead one, with the same problem."""
+        self._workers[place].stop()
+        self._workers[place] = _Worker()
+        self._workers[place].connection.send(self._loaded)
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
@@ -205,14 +230,13 @@ class Processes:
             except (EOFError, OSError):
                 assert worker.job is not None
                 lost.append(worker.job)
-                worker.stop()
-                self._workers[place] = _Worker()
-                self._workers[place].connection.send(self._loaded)
+                self._replace(place)
                 continue
-            worker.job = None
+            if number is not None:  # None: a replaced worker is ready
+                worker.job = None
+                replies[number] = (reply, vectors)
             if failure is not None:
                 raise failure
-            replies[number] = (reply, vectors)
         return lost
 
     def _drain(self) -> None:
@@ -221,11 +245,11 @@ class Processes:
             if worker.job is None:
                 continue
             try:
-                worker.connection.recv()
+                while worker.connection.recv()[0] is None:
+                    pass
             except (EOFError, OSError):
-                worker.stop()
-                self._workers[place] = _Worker()
-                self._workers[place].connection.send(self._loaded)
+                self._replace(place)
+                self._await_ready(place)
             worker.job = None
 
 
@@ -239,38 +263,36 @@ def _serve(connection: Connection[Any, Any]) -> None:
     """The life of a worker: load problems, answer jobs, leave when the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt means
     torch.set_num_threads(1)
-    runner: Runner | Exception | None = None
+    runner: Runner | None = None
     try:
         while True:
             message = connection.recv()
             if isinstance(message[0], Problem):
                 problem, sample, sent, shared, per_slot, keeps = message
-                try:
-                    runner = Runner(problem, tuple(a.numpy() for a in sample))
-                except Exception as error:
-                    runner = error  # said when the first job arrives
+                runner, failure = _load(problem, tuple(a.numpy() for a in sample))
+                connection.send((None, None, 0, failure))
                 continue
             number, job, slot, has_kept = message
+            assert runner is not None  # jobs follow a problem that was loaded
             first = slot * per_slot
             try:
-                if isinstance(runner, Exception):
-                    raise runner
-                assert runner is not None
                 before = shared.read(first, keeps) if has_kept else None
                 reply, vectors = runner.run(job, sent.read(0, len(sent.rows)), before)
                 shared.write(first + keeps, vectors)
                 connection.send((number, reply, len(vectors), None))
-            except Exception as error:
-                connection.send((number, None, 0, _portable(error, job)))
+            except FedoptError as error:
+                connection.send((number, None, 0, error))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 
 
-def _portable(error: Exception, job: Job) -> FedoptError:
-    """An error that crosses process borders: one line, with the traceback as a note."""
-    if isinstance(error, FedoptError):
-        return error
-    text = f"{_name(job)} failed: {type(error).__name__}: {error}"
-    failure = RunError(text)
-    failure.add_note(traceback.format_exc())
-    return failure
+def _load(problem: Problem, sample: Arrays) -> tuple[Runner | None, FedoptError | None]:
+    """A runner for the problem, or the one line that says why there is none."""
+    try:
+        return Runner(problem, sample), None
+    except FedoptError as error:
+        return None, error
+    except Exception as error:  # in the user's model or data
+        failure = RunError(f"loading the problem: {type(error).__name__}: {' '.join(str(error).split())}")
+        failure.add_note(traceback.format_exc())
+        return None, failure

@@ -7,6 +7,7 @@ seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple, Protocol
 
 from fedopt.algorithms import Algorithm, Round, State, Vector
@@ -74,6 +75,7 @@ class Report(NamedTuple):
     loss: float | None  # mean train loss of the cohort during its local work; None without a finite client
     clients: int  # clients in the mean
     rejected: tuple[str, ...]  # clients left out because their update was not finite
+    diverged: tuple[str, ...]  # those, and clients in the mean whose loss was not finite
     skipped: int  # clients with fewer examples than one batch, where short batches are dropped
     examples: int  # processed
     bytes_down: int
@@ -93,9 +95,10 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
     loss, examples = 0.0, 0
     accepted: list[str] = []
     rejected: list[str] = []
+    diverged: list[str] = []
     jobs = [ClientJob(round, i) for i in cohort]
     for outcome, vectors in setting.executor.map(jobs, sent, setting.table.read):  # for each i in S
-        if outcome.steps == 0:  # too few examples for one batch
+        if not vectors:  # too few examples for one batch
             mean.skip()
             continue
         if not outcome.finite:
@@ -103,6 +106,8 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
             rejected.append(clients.ids[outcome.client])
             continue
         accepted.append(clients.ids[outcome.client])
+        if not isfinite(outcome.loss):
+            diverged.append(clients.ids[outcome.client])
         mean.add(outcome.weight, vectors[:returned])  # Delta_t = sum_i n_i / n Delta_i
         if algorithm.keeps:
             setting.table.write(t, outcome.client, vectors[returned:])
@@ -118,9 +123,10 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
             accepted, rejected = [], [*accepted, *rejected]
     vector_bytes = 4 * len(state.x)
     return state, Report(
-        loss=loss / examples if accepted else None,
+        loss=loss / examples if accepted and examples else None,
         clients=len(accepted),
         rejected=tuple(rejected),
+        diverged=tuple(dict.fromkeys([*rejected, *diverged])),
         skipped=len(cohort) - len(accepted) - len(rejected),
         examples=examples,
         bytes_down=vector_bytes * len(algorithm.sends) * len(cohort),

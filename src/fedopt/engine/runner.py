@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from fedopt.algorithms.base import ClientResult, Round, Vector
 from fedopt.data import Arrays
 from fedopt.engine.local import ClientWork, tensors
 from fedopt.engine.problem import Problem
-from fedopt.errors import UserError
+from fedopt.errors import FedoptError, RunError, UserError
 from fedopt.models.flat import Flat, aligned
 
 EVAL_BATCH = 250  # examples; fixed, because a sum of floats depends on how it is cut
@@ -65,13 +66,19 @@ class Measured(NamedTuple):
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """One thread, as in the workers, because the number of threads changes results; restored afterwards."""
+    """One thread and no flushing of denormal numbers, as in the workers, because both change results.
+
+    What the user had set is restored afterwards.
+    """
     threads = torch.get_num_threads()
+    flushes = bool(torch.full((1,), 1e-39) * 1 == 0)  # torch does not tell otherwise
     torch.set_num_threads(1)
+    torch.set_flush_denormal(False)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+        torch.set_flush_denormal(flushes)
 
 
 @contextmanager
@@ -103,7 +110,16 @@ class Runner:
         self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
     ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
         """The job's numbers and, for a client, the vectors it returns followed by those it keeps."""
-        sent = tuple(aligned(v) for v in sent)
+        try:
+            return self._run(job, tuple(aligned(v) for v in sent), kept)
+        except FedoptError:
+            raise
+        except Exception as error:  # in the user's model, loss, data or algorithm
+            raise self._failure(job, error) from error
+
+    def _run(
+        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
+    ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
         if isinstance(job, ClientJob):
             return self._train(job, sent, kept)
         if isinstance(job, SampleJob):
@@ -111,6 +127,17 @@ class Runner:
         else:
             arrays = getattr(self.federation, job.split).client(job.client)
         return self._measure(arrays, sent[0]), ()
+
+    def _failure(self, job: Job, error: Exception) -> RunError:
+        """One line that names the client and the round, with the traceback as a note."""
+        where = "evaluation"
+        if isinstance(job, ClientJob):
+            where = f"client {self.federation.train.ids[job.client]!r} in round {job.round.t + 1}"
+        elif isinstance(job, SplitJob):
+            where = f"evaluation of client {getattr(self.federation, job.split).ids[job.client]!r}"
+        failure = RunError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}")
+        failure.add_note(traceback.format_exc())
+        return failure
 
     def _train(
         self, job: ClientJob, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
@@ -21,8 +22,7 @@ from fedopt.engine.processes import Processes
 from fedopt.engine.runner import seeded
 from fedopt.errors import UserError, unknown
 from fedopt.experiments import checkpoint as checkpoints
-from fedopt.experiments.config import Config, resolve
-from fedopt.experiments.config import load as load_config
+from fedopt.experiments.config import Config, read_config, resolve
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.run import RunResult, execute
 from fedopt.experiments.weights import read_weights
@@ -54,8 +54,18 @@ def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
 
 
 def _as_is(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
-    inputs, targets = examples
+    inputs, targets = (part.float() if part.dtype == torch.float64 else part for part in examples)
     return inputs, targets
+
+
+def _pair(arrays: Sequence[Any], client: str) -> Sequence[Any]:
+    if len(arrays) not in (0, 2):  # nothing at all is refused as a client without examples
+        raise UserError(f"client {client!r} has {len(arrays)} arrays; a client is a pair (inputs, targets)")
+    return arrays
+
+
+def _read_pair(read: Callable[[str], Sequence[Any]], client: str) -> Sequence[Any]:
+    return _pair(read(client), client)
 
 
 def _given(value: Any, *ignored: Any) -> Any:
@@ -81,9 +91,9 @@ def own_task(
     if callable(clients):
         if client_ids is None:
             raise UserError("clients is a function, so the ids are needed too: pass client_ids=[...]")
-        train: Split = from_function(clients, client_ids)
+        train: Split = from_function(partial(_read_pair, clients), client_ids)
     else:
-        train = from_arrays(clients)
+        train = from_arrays({name: _pair(arrays, name) for name, arrays in clients.items()})
     testing = from_arrays(test if isinstance(test, Mapping) else {"test": test})
     federation = Federation(train, testing, "own")
     build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_called, model)
@@ -96,6 +106,7 @@ def own_task(
         loss=partial(_called, loss),
         metrics=metrics or {"accuracy": accuracy},
         better=better,
+        clients_per_round=min(10, len(train.ids)),
     )
 
 
@@ -112,7 +123,7 @@ def run(
     out: str | os.PathLike[str] | None = None,
     init: str | os.PathLike[str] | None = None,
     callback: Callable[[Step], None] | None = None,
-    buffers: str = "refuse",
+    buffers: str | None = None,
 ) -> RunResult:
     """Train a task by a federated algorithm.
 
@@ -124,14 +135,15 @@ def run(
     """
     chosen = find_task(task) if isinstance(task, str) else task
     settings = dict(config or {})
-    settings |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    given = (("rounds", rounds), ("seed", seed), ("buffers", buffers))
+    settings |= {key: value for key, value in given if value is not None}
     name, entry, build = _algorithm(algorithm)
     resolved = resolve(chosen, name, settings, data if isinstance(task, str) else "own", entry)
     initial = None
     if init is not None:
-        initial, checksum = read_weights(Path(init), fresh_model(chosen, resolved), buffers)
+        initial, checksum = read_weights(Path(init), fresh_model(chosen, resolved), resolved.buffers)
         resolved = resolved.model_copy(update={"init": checksum})
-    problem = problem_of(chosen, resolved, build, buffers)
+    problem = problem_of(chosen, resolved, build)
     with open_executor(executor, workers) as place:
         return execute(
             resolved,
@@ -188,7 +200,7 @@ def load(run: str | os.PathLike[str], model: nn.Module | None = None, round: int
     file = path / "config.toml"
     if not file.is_file():
         raise UserError(f"no run directory at {path}; name one that `fedopt run --out DIR` has written")
-    config = load_config(file.read_text(), str(file))
+    config = read_config(file)
     if model is None:
         if config.task not in TASKS:
             raise UserError(f"{path} is a run of your own task {config.task!r}; pass its module as `model`")

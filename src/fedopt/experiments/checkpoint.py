@@ -43,6 +43,7 @@ def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
         "seconds": checkpoint.seconds,
         "state_sha256": hashlib.sha256(state).hexdigest(),
     }
+    words["sha256"] = _checksum(words)
     final = directory / f"{position.round:06d}"
     aside = directory / f".{final.name}.{os.getpid()}.tmp"
     with disk_errors(final):
@@ -71,10 +72,17 @@ def rounds(directory: Path) -> list[int]:
     return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdigit())
 
 
+def _checksum(words: dict[str, Any]) -> str:
+    text = json.dumps({key: value for key, value in words.items() if key != "sha256"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _verified(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     """Words and vectors of a checkpoint whose checksum is right."""
     words: dict[str, Any] = json.loads((path / "position.json").read_text())
     data = (path / "state.safetensors").read_bytes()
+    if words["sha256"] != _checksum(words):
+        raise ValueError("checksum of position.json differs")
     if hashlib.sha256(data).hexdigest() != words["state_sha256"]:
         raise ValueError("checksum differs")
     return words, load(data)

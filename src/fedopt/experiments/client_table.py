@@ -105,12 +105,13 @@ def _checksum(vectors: tuple[Vector, ...]) -> str:
 
 
 def check_disk(
-    directory: Path, d: int, keeps: int, population: int, cohort: int, rounds: int, every: int
+    directory: Path, d: int, keeps: int, population: int, cohort: int, rounds: int, every: int, keep: int
 ) -> None:
     """Refuse a run whose clients' rows will not fit on the disk, before its first round."""
     visited = population * (1 - (1 - cohort / population) ** rounds)
-    in_flight = min(rounds, 2 * every) * cohort  # rows written since the oldest kept checkpoint
-    needed = 4.0 * d * keeps * (visited + in_flight)
+    in_flight = min(rounds, keep * every) * cohort  # rows written since the oldest kept checkpoint
+    there = sum(path.stat().st_size for path in (directory / "clients").glob("*.safetensors"))
+    needed = 4.0 * d * keeps * (visited + in_flight) - there
     free = shutil.disk_usage(directory).free
     if needed > free:
         raise RunError(

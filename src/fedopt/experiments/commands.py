@@ -61,7 +61,7 @@ def _run(request: Request, algorithm: str, place: Executor, out: Path | None, co
     config = resolve(task, algorithm, request.settings, request.data)
     initial = None
     if request.init is not None:
-        initial, checksum = read_weights(request.init, fresh_model(task, config))
+        initial, checksum = read_weights(request.init, fresh_model(task, config), config.buffers)
         config = config.model_copy(update={"init": checksum})
     with Progress(config) as progress:
         return execute(

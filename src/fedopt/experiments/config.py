@@ -11,6 +11,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
@@ -23,14 +24,15 @@ from fedopt.errors import UserError, unknown
 from fedopt.experiments.rates import default_rates
 from fedopt.tasks import Task
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_FLOAT32 = 3e38  # rates beyond it do not exist for the vectors they scale
+Positive = Annotated[float, Field(gt=0, le=_FLOAT32, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=_FLOAT32, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class _Side(_Table):
@@ -99,12 +101,13 @@ class Config(_Table):
     sampling: Literal["uniform", "as_run"]
     variant: Literal["as_printed", "as_run"]
     patience: Count  # rounds without a finite client before the run is given up
+    buffers: Literal["refuse", "freeze"]  # what to do with a model's running statistics
     init: str  # "seed", or the checksum of the weights that the run starts from
     client: ClientTable
     server: ServerTable
     loss: dict[str, Any]  # reduction, and options of the task's loss
     data: dict[str, Any]
-    model: dict[str, Any]
+    model: dict[str, Any] = Field(default_factory=dict)  # empty for a model of the user's own
     eval: EvalTable
     checkpoint: CheckpointTable
 
@@ -188,6 +191,14 @@ def load(text: str, where: str) -> Config:
         raise UserError(f"{where} is damaged ({first}); restore it or choose another --out") from error
 
 
+def read_config(file: Path) -> Config:
+    """The configuration in the file of a run directory."""
+    try:
+        return load(file.read_text(), str(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is damaged ({error}); restore it or choose another --out") from error
+
+
 def _optional(key: str) -> bool:
     return key == "client.steps"  # has no default: it replaces client.epochs
 
@@ -207,11 +218,16 @@ def _defaults(
         "algorithm": algorithm,
         "rounds": 100 if one_client else paper.rounds if paper else 100,
         "seed": 0,
-        "clients_per_round": 1 if one_client else paper.clients_per_round if paper else 10,
+        "clients_per_round": 1
+        if one_client
+        else paper.clients_per_round
+        if paper
+        else task.clients_per_round,
         "weighting": "examples",
         "sampling": "uniform",
         "variant": variant,
         "patience": 5,
+        "buffers": "refuse",
         "init": "seed",
         "client.lr": rates.client_lr,
         "client.batch_size": paper.batch_size if paper else 20,
@@ -235,7 +251,7 @@ def _defaults(
             if "tau" in options and rates.tau is not None:
                 options["tau"] = rates.tau
         if options.get("initial_accumulator", 0.0) is None:  # v_{-1} = tau^2
-            options["initial_accumulator"] = float(settings.get(f"{side}.tau", options["tau"])) ** 2
+            options["initial_accumulator"] = _square(settings.get(f"{side}.tau", options["tau"]))
         if side in entry.options:
             options |= keywords(entry.options[side])
         schedule = _choice(settings, f"{side}.schedule", tuple(SCHEDULES))
@@ -244,6 +260,14 @@ def _defaults(
     for table, function in (("data", task.federation), ("model", task.model), ("loss", task.loss)):
         values |= {f"{table}.{name}": value for name, value in keywords(function).items()}
     return values
+
+
+def _square(tau: Any) -> float:
+    """tau^2; of a tau that is no number, which is refused later, nothing."""
+    try:
+        return float(tau) * float(tau)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
 
 
 def _choice(

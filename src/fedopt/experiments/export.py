@@ -17,6 +17,9 @@ from fedopt.experiments.table import unit_of
 def export(run: Path, to: Path) -> list[Path]:
     """Write `model.safetensors` and `MODEL_CARD.md`; return their paths."""
     loaded, record = load(run), read_run(run)
+    missing = [key for key in ("metric", "data", "command", "fedopt") if key not in record.info]
+    if missing:
+        raise UserError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}")
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -38,9 +38,7 @@ def _united(open_federation: Callable[[], Federation]) -> Federation:
     return federation._replace(train=union(federation.train))
 
 
-def problem_of(
-    task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None, buffers: str = "refuse"
-) -> Problem:
+def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None) -> Problem:
     """The task with the configuration's options applied; `algorithm` replaces a registered one."""
     options = {name: value for name, value in config.data.items() if name != "source"}
     federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **options)
@@ -57,7 +55,7 @@ def problem_of(
         seed=config.seed,
         reduction=config.loss["reduction"],
         weighting=config.weighting,
-        buffers=buffers,
+        buffers=config.buffers,
         penalty=task.penalty,
         tokens=task.tokens,
     )

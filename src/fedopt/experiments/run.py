@@ -15,7 +15,7 @@ from torch import nn
 
 from fedopt.algorithms import Vector
 from fedopt.data import Federation
-from fedopt.engine.evaluate import fixed_sample, sample_size
+from fedopt.engine.evaluate import fixed_sample, is_evaluated, sample_size
 from fedopt.engine.executors import Executor
 from fedopt.engine.loop import Plan, Position, Step, start, train
 from fedopt.engine.problem import Problem
@@ -47,9 +47,9 @@ class RunResult:
     params: int
     x_sha256: str  # of the final vector's little-endian float32 bytes
     seconds: float
-    x: Vector
-    train: list[dict[str, Any]]
-    test: list[dict[str, Any]]
+    x: Vector = field(repr=False)
+    train: list[dict[str, Any]] = field(repr=False)
+    test: list[dict[str, Any]] = field(repr=False)
     path: Path | None
     problem: Problem = field(repr=False)
 
@@ -146,7 +146,7 @@ def _execute(
     position, seconds, journal, table = _begin(
         directory, algorithm.init(x), algorithm.keeps, plan, population, say
     )
-    if directory and directory.done:
+    if directory and directory.done and position.round >= config.rounds:
         say(f"{directory.path} is finished: {position.round} rounds")
         return _result(config, problem, position, journal, seconds, directory)
     if position.round:
@@ -170,7 +170,7 @@ def _execute(
         for line in _lines(step, seconds):
             journal.add(line)
         due = position.round % config.checkpoint.every == 0 or position.round == config.rounds
-        if directory and due and position.round:
+        if directory and due and position.round and position.stalled < config.patience:
             directory.commit(position, seconds)
         if on_step:
             on_step(step)
@@ -247,6 +247,10 @@ def _result(
     x = position.state.x
     metric = next(iter(problem.metrics))
     train_lines, test_lines = journal.splits()
+    every, last_every = config.eval.every, config.eval.last_every
+    planned = [  # a run that was extended has evaluations that one of this length has not
+        line for line in test_lines if is_evaluated(line["round"], position.round, every, last_every)
+    ]
     return RunResult(
         task=config.task,
         algorithm=config.algorithm,
@@ -254,7 +258,7 @@ def _result(
         seed=config.seed,
         train_loss=last_mean(train_lines, "loss", position.round),
         metric=metric,
-        value=last_mean(test_lines, metric, position.round),
+        value=last_mean(planned, metric, position.round),
         params=len(x),
         x_sha256=sha256_of(x),
         seconds=round(seconds, 3),

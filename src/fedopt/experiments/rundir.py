@@ -19,7 +19,7 @@ from fedopt.errors import UserError
 from fedopt.experiments import checkpoint as checkpoints
 from fedopt.experiments.checkpoint import Checkpoint
 from fedopt.experiments.client_table import DiskTable, check_disk
-from fedopt.experiments.config import Config, load
+from fedopt.experiments.config import Config, read_config
 from fedopt.experiments.files import disk_errors, write_atomically
 from fedopt.experiments.records import flatten, read_run
 
@@ -32,6 +32,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config, info: dict[str, Any]) -> None:
         self.path = path
         self.config = config
+        _refuse_foreign(path)
         self._lock = _lock(path)
         try:
             self._adopt(info)
@@ -44,15 +45,18 @@ class RunDirectory:
     def _adopt(self, info: dict[str, Any]) -> None:
         config_file = self.path / "config.toml"
         if config_file.exists():
-            _same_run(self.path, load(config_file.read_text(), str(config_file)), self.config)
+            old = read_config(config_file)
+            _same_run(self.path, old, self.config)
             self.info: dict[str, Any] = read_run(self.path).info
-        else:
-            others = [entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")]
-            if others:
+            missing = [key for key in info if key not in self.info]
+            if missing:
                 raise UserError(
-                    f"{self.path} is not empty and not a run directory (it has {others[0]!r}); "
-                    "choose another --out"
+                    f"{self.path / 'run.json'} is damaged: it has no {missing[0]!r}; restore it or choose "
+                    "another --out"
                 )
+            if self.config.rounds > old.rounds:
+                write_atomically(config_file, self.config.toml())
+        else:
             self.info = info
             self.update()
             (self.path / "metrics.jsonl").touch()
@@ -108,15 +112,8 @@ class RunDirectory:
             return MemoryTable()
         config = self.config
         if round < config.rounds:
-            check_disk(
-                self.path,
-                d,
-                len(keeps),
-                population,
-                config.clients_per_round,
-                config.rounds,
-                config.checkpoint.every,
-            )
+            cohort, every, keep = config.clients_per_round, config.checkpoint.every, config.checkpoint.keep
+            check_disk(self.path, d, len(keeps), population, cohort, config.rounds, every, keep)
         self._table = DiskTable(self.path / "clients", keeps, round)
         return self._table
 
@@ -148,6 +145,19 @@ class RunDirectory:
         if getattr(self, "_metrics", None) is not None:
             self._metrics.close()  # type: ignore[union-attr]
         os.close(self._lock)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a directory that holds something else, before anything is written to it."""
+    if not path.is_dir() or (path / "config.toml").exists():
+        return
+    # without config.toml, which is written last, these two are what a start that was killed has left
+    ours = {"run.json", "metrics.jsonl"}
+    others = [e.name for e in path.iterdir() if not e.name.startswith(".") and e.name not in ours]
+    if others:
+        raise UserError(
+            f"{path} is not empty and not a run directory (it has {others[0]!r}); choose another --out"
+        )
 
 
 def _lock(path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
@@ -31,5 +32,12 @@ def read_weights(path: Path, model: nn.Module, buffers: str = "refuse") -> tuple
             f"{path} does not fit the model: {wrong!r} is {found.get(wrong, 'missing')} in the file and "
             f"{expected.get(wrong, 'unknown')} in the model"
         )
+    trained = {name for name, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
+    for name, value in model.state_dict().items():
+        if name not in trained and not torch.equal(value, weights[name]):
+            raise UserError(
+                f"{path} has other values for {name!r}, which is not trained, than the model; build the "
+                "model with the file's values"
+            )
     model.load_state_dict(weights)
     return Flat(model, buffers).read(), "sha256:" + hashlib.sha256(data).hexdigest()

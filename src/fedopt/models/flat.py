@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedopt.errors import UserError
+from fedopt.errors import UserError, unknown
 
 BUFFER_POLICIES = ("refuse", "freeze")
 _ALIGNMENT = 64  # bytes: matrix products may depend on the alignment of their inputs
@@ -72,6 +72,8 @@ class Flat:
 
 
 def _check_buffers(module: nn.Module, policy: str) -> list[nn.Module]:
+    if policy not in BUFFER_POLICIES:
+        raise unknown("policy for buffers", policy, BUFFER_POLICIES)
     norms = {
         name: layer
         for name, layer in module.named_modules()

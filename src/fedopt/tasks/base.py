@@ -64,6 +64,7 @@ class Task:
     metrics: Mapping[str, Metric]  # the first is the headline
     reduction: str = "mean"  # of the loss over a batch: the published rates were tuned for it
     better: str = "higher"
+    clients_per_round: int = 10  # where no paper says otherwise
     eval_sample: int = 0  # examples of the test set used during training; 0 is all of them
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # for weighting by tokens
     paper: PaperSettings | None = None

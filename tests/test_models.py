@@ -1,0 +1,228 @@
+"""The two EMNIST networks against the paper's tables, and modules as flat vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedopt.errors import UserError
+from fedopt.models import Autoencoder, CharacterCNN, Flat
+from fedopt.models.flat import aligned
+
+# The paper's table of the character recognition network: output shape and parameters of each layer. Its
+# shapes are height, width, channels; torch's are channels, height, width.
+CNN_LAYERS = {
+    "conv1": ((32, 26, 26), 320),
+    "conv2": ((64, 24, 24), 18_496),
+    "pool": ((64, 12, 12), 0),
+    "dropout1": ((64, 12, 12), 0),
+    "dense1": ((128,), 1_179_776),
+    "dropout2": ((128,), 0),
+    "dense2": ((62,), 7_998),
+}
+CNN_TOTAL = 1_206_590
+# and of the autoencoder: units and parameters of each dense layer
+AUTOENCODER_LAYERS = [
+    (1000, 785_000),
+    (500, 500_500),
+    (250, 125_250),
+    (30, 7_530),
+    (250, 7_750),
+    (500, 125_500),
+    (1000, 501_000),
+    (784, 784_784),
+]
+AUTOENCODER_TOTAL = 2_837_314
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+def images(n: int = 8) -> Tensor:
+    return torch.rand(n, 28, 28)
+
+
+def parameters_of(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def inputs_and_outputs(model: nn.Module, x: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """What each layer received and gave in a forward pass, by its name."""
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        return lambda layer, args, out: seen.update({name: (args[0].detach(), out.detach())})
+
+    handles = [layer.register_forward_hook(note(name)) for name, layer in model.named_modules() if name]
+    model(x)
+    for handle in handles:
+        handle.remove()
+    return seen
+
+
+def test_the_character_network_is_the_papers_table() -> None:
+    model = CharacterCNN()
+    seen = inputs_and_outputs(model, images(2))
+    for name, (shape, parameters) in CNN_LAYERS.items():
+        assert seen[name][1].shape == (2, *shape)
+        assert parameters_of(model.get_submodule(name)) == parameters
+    assert seen["dense1"][0].shape == (2, 9216)
+    assert parameters_of(model) == CNN_TOTAL == sum(count for _, count in CNN_LAYERS.values())
+    assert Flat(model).d == CNN_TOTAL
+
+
+def test_the_autoencoder_is_the_papers_table() -> None:
+    model = Autoencoder()
+    dense = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    assert [(layer.out_features, parameters_of(layer)) for layer in dense] == AUTOENCODER_LAYERS
+    assert model(torch.rand(3, 784)).shape == (3, 784)
+    assert parameters_of(model) == AUTOENCODER_TOTAL == sum(count for _, count in AUTOENCODER_LAYERS)
+    assert Flat(model).d == AUTOENCODER_TOTAL
+
+
+def by_hand_cnn(w: dict[str, Tensor], x: Tensor, inner: Callable[[Tensor], Tensor]) -> Tensor:
+    h = inner(F.conv2d(x[:, None], w["conv1.weight"], w["conv1.bias"]))
+    h = F.max_pool2d(F.relu(F.conv2d(h, w["conv2.weight"], w["conv2.bias"])), 2)
+    h = inner(h.flatten(1) @ w["dense1.weight"].T + w["dense1.bias"])
+    return h @ w["dense2.weight"].T + w["dense2.bias"]
+
+
+@pytest.mark.parametrize(("activations", "inner"), [("as_run", F.relu), ("as_printed", lambda h: h)])
+def test_the_character_network_computes_the_table(
+    activations: str, inner: Callable[[Tensor], Tensor]
+) -> None:
+    """As printed only the second convolution has a ReLU; the authors' code has it at three layers."""
+    model, x = CharacterCNN(activations=activations).eval(), images()
+    torch.testing.assert_close(model(x), by_hand_cnn(model.state_dict(), x, inner))
+
+
+def test_inner_activations_are_what_the_variants_say() -> None:
+    """Whether a layer's input can be negative shows whether a ReLU precedes it."""
+    negative = {}
+    for activations in ("as_run", "as_printed"):
+        seen = inputs_and_outputs(CharacterCNN(activations=activations).eval(), images())
+        negative[activations] = [bool((seen[name][0] < 0).any()) for name in ("conv2", "dense1", "dense2")]
+    assert negative == {"as_run": [False, False, False], "as_printed": [True, False, True]}
+
+
+@pytest.mark.parametrize(("activations", "sigmoids"), [("as_run", 7), ("as_printed", 8)])
+def test_the_autoencoder_computes_the_table(activations: str, sigmoids: int) -> None:
+    """The caption has a sigmoid at all eight dense layers; in the code the layer of 30 units is linear."""
+    model, x = Autoencoder(activations=activations), torch.rand(4, 784)
+    assert sum(isinstance(layer, nn.Sigmoid) for layer in model.modules()) == sigmoids
+    h, code = x, x
+    for layer in (layer for layer in model.modules() if isinstance(layer, nn.Linear)):
+        h = F.linear(h, layer.weight, layer.bias)
+        if layer.out_features != 30 or activations == "as_printed":
+            h = h.sigmoid()
+        code = h if layer.out_features == 30 else code
+    torch.testing.assert_close(model(x), h)
+    assert bool(((code < 0) | (code > 1)).any()) == (activations == "as_run")
+    assert 0 < float(h.detach().min()) and float(h.detach().max()) < 1  # pixels come out as pixels
+
+
+def test_dropout_is_active_in_training_only() -> None:
+    model, x = CharacterCNN(activations="as_printed"), images()
+    model.eval()
+    assert torch.equal(model(x), model(x))
+    model.train()
+    assert not torch.equal(model(x), model(x))
+
+
+@pytest.mark.parametrize(("layer", "p"), [("dropout1", 0.25), ("dropout2", 0.5)])
+def test_dropout_drops_the_printed_share_and_scales_the_rest(layer: str, p: float) -> None:
+    before, after = inputs_and_outputs(CharacterCNN().train(), images(64))[layer]
+    alive = before != 0
+    dropped = (after[alive] == 0).float().mean().item()
+    n = int(alive.sum())
+    assert dropped == pytest.approx(p, abs=4 * sqrt(p * (1 - p) / n))
+    torch.testing.assert_close(after[after != 0], before[after != 0] / (1 - p))
+
+
+# sqrt(6 / (fan in + fan out)); for a convolution a fan is channels times the 9 places of its kernel
+CNN_BOUNDS = {
+    "conv1": sqrt(6 / (1 * 9 + 32 * 9)),
+    "conv2": sqrt(6 / (32 * 9 + 64 * 9)),
+    "dense1": sqrt(6 / (9216 + 128)),
+    "dense2": sqrt(6 / (128 + 62)),
+}
+AUTOENCODER_BOUNDS = {"layers.0": sqrt(6 / 1784), "layers.6": sqrt(6 / 280), "layers.13": sqrt(6 / 1784)}
+
+
+@pytest.mark.parametrize(
+    ("build", "bounds"),
+    [(CharacterCNN, CNN_BOUNDS), (Autoencoder, AUTOENCODER_BOUNDS)],
+    ids=["cnn", "autoencoder"],
+)
+def test_kernels_start_glorot_uniform_and_biases_at_zero(
+    build: Callable[[], nn.Module], bounds: dict[str, float]
+) -> None:
+    model = build()
+    for name, bound in bounds.items():
+        weight, bias = (model.get_parameter(f"{name}.{kind}").detach() for kind in ("weight", "bias"))
+        assert not bias.any()
+        assert float(weight.abs().max()) <= bound
+        # a uniform law over +-bound has standard deviation bound / sqrt(3); 288 numbers give it within 10 %
+        assert float(weight.std()) == pytest.approx(bound / sqrt(3), rel=0.1)
+        assert abs(float(weight.mean())) < 4 * bound / sqrt(3 * weight.numel())
+
+
+def test_the_seed_decides_the_initial_weights() -> None:
+    vectors = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        vectors.append(Flat(CharacterCNN()).read())
+    assert torch.equal(vectors[0], vectors[1])
+    assert not torch.equal(vectors[0], vectors[2])
+
+
+# -- modules as flat vectors
+
+
+@pytest.mark.parametrize("build", [CharacterCNN, Autoencoder], ids=["cnn", "autoencoder"])
+def test_reading_what_was_bound_gives_it_back_to_the_bit(build: Callable[[], nn.Module]) -> None:
+    flat = Flat(build())
+    x = torch.randn(flat.d)
+    flat.bind(x)
+    assert torch.equal(flat.read(), x)
+    assert flat.read().data_ptr() != x.data_ptr()  # a copy
+
+
+def test_the_vector_is_the_parameters_in_the_modules_order() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
+    flat = Flat(model)
+    flat.bind(torch.arange(1.0, 10.0))
+    assert flat.names == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert model[0].weight.tolist() == [[1, 2], [3, 4]]
+    assert model[0].bias.tolist() == [5, 6]
+    assert model[2].weight.tolist() == [[7, 8]]
+    assert model[2].bias.tolist() == [9]
+
+
+def test_bound_parameters_are_views_of_the_vector() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    x = torch.tensor([1.0, 2.0])
+    Flat(model).bind(x)
+    x[1] = 5.0
+    assert model(torch.tensor([[1.0, 1.0]])).item() == 6.0
+
+
+def test_a_model_without_trainable_parameters_is_refused() -> None:
+    with pytest.raises(UserError, match="no trainable parameters"):
+        Flat(nn.Tanh())
+
+
+def test_alignment_copies_only_what_is_not_aligned() -> None:
+    memory = torch.arange(64.0)
+    start = (-memory.data_ptr() // 4) % 16  # the first float on a 64-byte border
+    there, off = memory[start : start + 16], memory[start + 1 : start + 17]
+    assert aligned(there).data_ptr() == there.data_ptr()
+    assert aligned(off).data_ptr() % 64 == 0
+    assert torch.equal(aligned(off), off)
