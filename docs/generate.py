@@ -9,8 +9,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import torch
-
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.tasks import TASKS
@@ -45,8 +43,7 @@ def tasks() -> str:
     for task in TASKS.values():
         paper = task.paper
         assert paper is not None
-        with torch.device("meta"):  # shapes only: counting needs no weights
-            d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
+        d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
         settings = (f"{paper.rounds:,}", paper.clients_per_round, paper.batch_size)
         rows.append((f"`{task.name}`", task.what, f"{d:,}", task.metric, *settings))
     return table(("name", "what", "parameters", "metric", "rounds", "clients a round", "batch"), *rows)

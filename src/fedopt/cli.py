@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedopt.data_cli import app as data_app
 from fedopt.errors import FedoptError, RunError, UserError
 
 app = typer.Typer(
@@ -135,6 +136,9 @@ def export(
         typer.echo(str(path))
 
 
+app.add_typer(data_app, name="data")
+
+
 @app.command()
 def tasks() -> None:
     """List the tasks with the paper's settings."""
@@ -173,9 +177,10 @@ def main() -> None:
         kind = "error" if isinstance(error, UserError) else "failed"
         typer.echo(f"{kind}: {error}", err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo("interrupted; the same command continues where the last checkpoint is", err=True)
-        sys.exit(130)
+    except SystemExit as leaving:
+        if leaving.code == 130:  # typer's answer to an interrupt
+            typer.echo("interrupted; the same command continues from what is saved", err=True)
+        raise
     except BrokenPipeError:
         sys.exit(0)  # the reader of our output has left
 

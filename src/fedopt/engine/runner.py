@@ -90,8 +90,8 @@ def seeded(*parts: int | str) -> Iterator[None]:
 
 
 def initial_vector(problem: Problem) -> Vector:
-    """x_0: the model's initialisation under this run's seed."""
-    with seeded(problem.seed, "init"):
+    """x_0: the model's initialisation under this run's seed, in one thread (QR depends on their number)."""
+    with single_thread(), seeded(problem.seed, "init"):
         return Flat(problem.model(), problem.buffers).read()
 
 

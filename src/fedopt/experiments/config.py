@@ -257,7 +257,8 @@ def _defaults(
         schedule = _choice(settings, f"{side}.schedule", tuple(SCHEDULES))
         options |= {"schedule": schedule, "warmup": 0} | keywords(SCHEDULES[schedule])
         values |= {f"{side}.{name}": value for name, value in options.items()}
-    for table, function in (("data", task.federation), ("model", task.model), ("loss", task.loss)):
+    data = (("data", task.federation), ("data", task.prepare))
+    for table, function in (*data, ("model", task.model), ("loss", task.loss)):
         values |= {f"{table}.{name}": value for name, value in keywords(function).items()}
     return values
 

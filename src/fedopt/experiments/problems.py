@@ -40,14 +40,15 @@ def _united(open_federation: Callable[[], Federation]) -> Federation:
 
 def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None) -> Problem:
     """The task with the configuration's options applied; `algorithm` replaces a registered one."""
-    options = {name: value for name, value in config.data.items() if name != "source"}
+    preparing = {name: config.data[name] for name in keywords(task.prepare)}
+    options = {name: value for name, value in config.data.items() if name not in ("source", *preparing)}
     federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **options)
     loss = {name: value for name, value in config.loss.items() if name != "reduction"}
     client = config.client
     return Problem(
         federation=partial(_united, federation) if config.algorithm == "centralized" else federation,
         model=partial(task.model, **config.model),
-        prepare=task.prepare,
+        prepare=partial(task.prepare, **preparing) if preparing else task.prepare,
         loss=partial(task.loss, **loss) if loss else task.loss,
         metrics=task.metrics,
         algorithm=algorithm or algorithm_of(config),

@@ -1,8 +1,12 @@
 """The registry of tasks. One lowercase name is used everywhere: registry, config, directory, legend."""
 
 from fedopt.tasks.base import Task
+from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
+from fedopt.tasks.shakespeare import SHAKESPEARE
+from fedopt.tasks.stackoverflow import SO_LR, SO_NWP
 
-TASKS: dict[str, Task] = {task.name: task for task in (EMNIST_CR, EMNIST_AE)}
+_ALL = (CIFAR10, CIFAR100, EMNIST_CR, EMNIST_AE, SHAKESPEARE, SO_NWP, SO_LR)
+TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 
 __all__ = ["TASKS", "Task"]

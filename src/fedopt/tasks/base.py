@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 from torch import Tensor, nn
 
 from fedopt.data import Federation
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets
-# (raw examples of a batch, generator for augmentation in training or None) -> inputs and targets
-Prepare = Callable[[tuple[Tensor, ...], np.random.Generator | None], Batch]
+# (raw examples of a batch, generator for augmentation in training or None, **options) -> inputs and targets
+Prepare = Callable[..., Batch]
 # (outputs, targets, **options) -> the loss of each example, or its mean over the batch as a scalar
 Loss = Callable[..., Tensor]
 # (outputs, targets) -> numerator and denominator of each example; the metric is sum / sum
@@ -53,7 +52,7 @@ class PaperSettings:
 
 @dataclass(frozen=True)
 class Task:
-    """One problem. Options of the data, the model and the loss are their functions' keyword arguments."""
+    """One problem. Options of data, preparation, model and loss are their functions' keyword arguments."""
 
     name: str
     what: str

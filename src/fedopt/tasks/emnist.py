@@ -9,40 +9,49 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from fedopt.data import Arrays, Federation, generated, synthetic_emnist
-from fedopt.errors import UserError
+from fedopt.data import Arrays, Federation, synthetic_emnist
 from fedopt.models.emnist import ACTIVATIONS, Autoencoder, CharacterCNN
 from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy, mse, squared_error
+from fedopt.tasks.reading import Columns, Raw, federation, open_raw
 
 
-def _writer(split: str, index: int) -> Arrays:
-    return synthetic_emnist.examples(split, index)
+def _twin(split: str) -> Raw:
+    return Raw(synthetic_emnist.ids(), synthetic_emnist.sizes(split), partial(_written, split))
 
 
-def emnist(source: str, *, clients: int = synthetic_emnist.N_WRITERS) -> Federation:
-    """EMNIST-62 by writer: the first `clients` writers of the generator."""
-    if source != "synthetic":
-        raise UserError(f"data {source!r} cannot be read; allowed: synthetic")
-    if not 1 <= clients <= synthetic_emnist.N_WRITERS:
-        raise UserError(f"data.clients must be 1 to {synthetic_emnist.N_WRITERS}, got {clients}")
-    ids = synthetic_emnist.ids()[:clients]
-    train, test = (
-        generated(ids, synthetic_emnist.sizes(split)[:clients], partial(_writer, split))
-        for split in ("train", "test")
-    )
-    return Federation(train, test, "synthetic")
+def _written(split: str, index: int) -> Columns:
+    pixels, label = synthetic_emnist.examples(split, index)
+    return {"pixels": pixels, "label": label}
+
+
+def _encoded(columns: Columns) -> Arrays:
+    pixels, label = columns["pixels"], columns["label"]
+    assert isinstance(pixels, np.ndarray) and isinstance(label, np.ndarray)
+    return pixels, label.astype(np.int64)
+
+
+def emnist(source: str, *, clients: int = 0) -> Federation:
+    """EMNIST by writer: the first `clients` writers, or all of them."""
+    train, test = open_raw(source, "emnist", _twin, clients)
+    return federation(source, train, test, _encoded)
+
+
+def _brightness(pixels: Tensor) -> Tensor:
+    """From 0 to 1; a store keeps pixels of 256 levels in bytes."""
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
 
 
 def _characters(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
     pixels, labels = examples
-    return pixels.float() / 255, labels
+    return _brightness(pixels), labels
 
 
 def _inverted(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
-    ink = (255 - examples[0].flatten(1).float()) / 255
+    ink = 1 - _brightness(examples[0].flatten(1))
     return ink, ink
 
 

@@ -1,0 +1,170 @@
+"""Dealing labelled examples out to clients: Dirichlet (LDA) for CIFAR-10 and Pachinko for CIFAR-100.
+
+Both follow the paper, which gives every client a label mix of its own and deals without replacement, so that
+every example is used exactly once. Symbols are the paper's: S is what has not been dealt yet, G the labels
+that have examples left, theta a client's multinomial, D_m the examples of client m.
+
+Probabilities are kept as logarithms. With a small alpha nearly all labels have a probability far below the
+smallest float; once the likely label has run out, the others must still know which of them is next.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+
+import numpy as np
+import numpy.typing as npt
+
+from fedopt import rng
+from fedopt.errors import UserError
+
+Labels = npt.NDArray[np.integer]
+Positions = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def dirichlet(labels: Labels, clients: int, alpha: float, seed: int) -> list[Positions]:
+    """Deal examples by latent Dirichlet allocation over their labels (Hsu et al. 2019).
+
+    Returns the positions of each client's examples, in the order in which they were drawn. Sizes are equal,
+    or differ by one where `clients` does not divide the number of examples.
+
+    >>> parts = dirichlet(np.array([7, 7, 7, 8, 8]), clients=2, alpha=0.1, seed=0)
+    >>> [len(part) for part in parts], np.sort(np.concatenate(parts)).tolist()
+    ([3, 2], [0, 1, 2, 3, 4])
+    """
+    sizes = _sizes(len(labels), clients)
+    _check("alpha", alpha)
+    draw = rng.generator(int(seed), "partition", "dirichlet")
+    S = _by_label(labels, draw)
+    G = sorted(S)
+    parts = []
+    for N in sizes:
+        theta = Multinomial.from_dirichlet(draw, alpha, G)
+        D: list[int] = []
+        for u in draw.random(N).tolist():
+            y = theta.pick(u)
+            D.append(S[y].pop())
+            if not S[y]:
+                G.remove(y)
+                theta.renormalize(y)
+        parts.append(np.array(D, dtype=np.int64))
+    return parts
+
+
+def pachinko(
+    fine: Labels, coarse: Labels, clients: int, alpha: float, beta: float, seed: int
+) -> list[Positions]:
+    """Deal examples by Pachinko allocation: the paper's algorithm "Creating a federated CIFAR-100".
+
+    A client draws a mix theta_r of coarse labels from Dir(alpha), and within each coarse label c a mix
+    theta_c of its fine labels from Dir(beta). Returns positions as `dirichlet` does.
+    """
+    sizes = _sizes(len(fine), clients)
+    _check("alpha", alpha)
+    _check("beta", beta)
+    draw = rng.generator(int(seed), "partition", "pachinko")
+    S = _by_label(fine, draw)
+    G = _children(fine, coarse)
+    parts = []
+    for N in sizes:
+        theta_r = Multinomial.from_dirichlet(draw, alpha, list(G))
+        theta = {c: Multinomial.from_dirichlet(draw, beta, G[c]) for c in G}
+        D: list[int] = []
+        for u_r, u_c in draw.random((N, 2)).tolist():
+            c = theta_r.pick(u_r)
+            y = theta[c].pick(u_c)
+            D.append(S[y].pop())
+            if not S[y]:
+                G[c].remove(y)
+                theta[c].renormalize(y)
+                if not G[c]:
+                    del G[c]
+                    theta_r.renormalize(c)
+        parts.append(np.array(D, dtype=np.int64))
+    return parts
+
+
+class Multinomial:
+    """A distribution over labels from which labels can be taken away."""
+
+    def __init__(self, labels: list[int], log_weights: Floats) -> None:
+        self.labels = list(labels)
+        self._log_weights = log_weights
+        self._accumulate()
+
+    @classmethod
+    def from_dirichlet(cls, draw: np.random.Generator, gamma: float, labels: list[int]) -> Multinomial:
+        """A draw from the symmetric Dirichlet distribution Dir(gamma, len(labels))."""
+        return cls(labels, log_dirichlet(draw, gamma, len(labels)))
+
+    @property
+    def probabilities(self) -> Floats:
+        """The probability of each label, (labels,)."""
+        return np.diff(self._cumulative, prepend=0.0)
+
+    def pick(self, u: float) -> int:
+        """The label at `u`, where 0 <= u < 1 is uniform."""
+        return self.labels[bisect_right(self._cumulative, u)]
+
+    def renormalize(self, label: int) -> None:
+        """Algorithm "Renormalize": take `label` away and scale the others to a sum of 1."""
+        i = self.labels.index(label)
+        del self.labels[i]
+        self._log_weights = np.delete(self._log_weights, i)
+        self._accumulate()
+
+    def _accumulate(self) -> None:
+        if not self.labels:  # the last example of all has been dealt
+            self._cumulative: list[float] = []
+            return
+        total = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
+        self._cumulative = (total / total[-1]).tolist()
+
+
+def log_dirichlet(draw: np.random.Generator, gamma: float | Floats, k: int) -> Floats:
+    """The logarithm of a draw from Dir(gamma, k) up to a constant, (k,), finite for every gamma.
+
+    `gamma` is one number for the symmetric distribution, or one for each of the k categories.
+    A Dirichlet draw is k gamma variates over their sum. With E exponential, log Gamma(gamma) has the
+    distribution of log Gamma(gamma + 1) - E / gamma, which does not underflow as Gamma(gamma) does.
+    """
+    return np.log(draw.standard_gamma(gamma + 1.0, k)) - draw.standard_exponential(k) / gamma
+
+
+def _by_label(labels: Labels, draw: np.random.Generator) -> dict[int, list[int]]:
+    """S_y of every label y in random order, so that taking the last is taking one uniformly at random."""
+    order = draw.permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]
+    names, starts = np.unique(labels[order], return_index=True)
+    return {int(y): part.tolist() for y, part in zip(names, np.split(order, starts[1:]), strict=True)}
+
+
+def _children(fine: Labels, coarse: Labels) -> dict[int, list[int]]:
+    """G: the coarse labels below the root, and the fine labels below each."""
+    if len(fine) != len(coarse):
+        raise UserError(
+            f"there are {len(fine)} fine and {len(coarse)} coarse labels; each example needs both"
+        )
+    G: dict[int, list[int]] = {}
+    parent: dict[int, int] = {}
+    for c, y in np.unique(np.stack([coarse, fine]).astype(np.int64), axis=1).T.tolist():
+        if parent.setdefault(y, c) != c:
+            raise UserError(
+                f"fine label {y} lies in the coarse labels {parent[y]} and {c}; it can lie in one only"
+            )
+        G.setdefault(c, []).append(y)
+    return G
+
+
+def _sizes(examples: int, clients: int) -> list[int]:
+    """Examples of each client: equal, and where that cannot be, one more for the first few."""
+    if not 1 <= clients <= examples:
+        raise UserError(f"{examples} examples cannot be dealt to {clients} clients; allowed: 1 to {examples}")
+    return [examples // clients + (m < examples % clients) for m in range(clients)]
+
+
+def _check(name: str, value: float) -> None:
+    if not (math.isfinite(value) and 1e-6 <= value <= 1e6):
+        raise UserError(f"{name} of the Dirichlet distribution must be between 1e-6 and 1e6, got {value}")

@@ -1,0 +1,281 @@
+"""The partitioners: every example once, the paper's two algorithms exactly, and never a NaN or a hang."""
+
+from __future__ import annotations
+
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedopt.data.partition import Multinomial, dirichlet, log_dirichlet, pachinko
+from fedopt.errors import UserError
+
+Ints = npt.NDArray[np.int64]
+Outcome = tuple[tuple[int, ...], ...]  # the labels of every client, in the order in which they were drawn
+
+CIFAR100_FINE = np.repeat(np.arange(100), 500)
+CIFAR100_COARSE = CIFAR100_FINE // 5
+
+
+def assert_deals_all(parts: list[Ints], examples: int, clients: int) -> None:
+    assert len(parts) == clients
+    assert all(part.dtype == np.int64 for part in parts)
+    assert np.sort(np.concatenate(parts)).tolist() == list(range(examples))
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
+
+
+def unique_labels(parts: list[Ints], labels: Ints) -> Ints:
+    return np.array([len(np.unique(labels[part])) for part in parts])
+
+
+# The algorithms, against a hand-worked case and against exact probabilities
+
+
+def test_pachinko_on_a_case_worked_by_hand() -> None:
+    """Coarse label 0 has the fine label 5 with one example, coarse label 1 the fine label 3 with three.
+
+    Two clients take two examples each, and with alpha = 0.001 a client's theta_r is all but one-hot.
+    Client 1's theta_r points to 0 with probability 1/2: it takes 5, which empties S_5 and S_0; both nodes
+    leave G, theta_r is renormalised to coarse label 1 alone, so the next label is 3, and client 2 gets 3, 3.
+    Otherwise client 1 takes 3, 3, and client 2's theta_r points to either: it takes 5 and then 3, or it
+    takes 3, which empties S_3, and then 5.
+    """
+    fine, coarse = np.array([5, 3, 3, 3]), np.array([0, 1, 1, 1])
+    seen = Counter(
+        tuple(tuple(fine[part].tolist()) for part in pachinko(fine, coarse, 2, 1e-3, 10.0, seed))
+        for seed in range(2000)
+    )
+    assert set(seen) <= {((5, 3), (3, 3)), ((3, 3), (5, 3)), ((3, 3), (3, 5)), ((3, 5), (3, 3))}
+    assert abs(seen[((5, 3), (3, 3))] - 1000) < 110  # 5 standard deviations
+    assert abs(seen[((3, 3), (5, 3))] - 500) < 100
+    assert abs(seen[((3, 3), (3, 5))] - 500) < 100
+    assert seen[((3, 5), (3, 3))] < 20  # only where theta_r is not one-hot: about 1 in 1000
+
+
+def polya(counts: Counter[int], gamma: Fraction, children: list[int]) -> dict[int, Fraction]:
+    """The next draw of a Dirichlet-multinomial, given the client's draws so far: (gamma + n_k) / sum.
+
+    A Dirichlet distribution that is renormalised after the loss of a category is the Dirichlet distribution
+    of the others, so exhausted labels are simply left out.
+    """
+    total = sum(gamma + counts[k] for k in children)
+    return {k: (gamma + counts[k]) / total for k in children}
+
+
+def exact_pachinko(
+    stock: dict[int, int], parent: dict[int, int], sizes: list[int], alpha: Fraction, beta: Fraction
+) -> dict[Outcome, Fraction]:
+    """The probability of every outcome of the paper's algorithm, by following all branches."""
+    outcomes: dict[Outcome, Fraction] = {}
+
+    def branch(probability: Fraction, left: dict[int, int], done: Outcome, current: tuple[int, ...]) -> None:
+        if len(current) == sizes[len(done)]:
+            done, current = (*done, current), ()
+        if len(done) == len(sizes):
+            outcomes[done] = outcomes.get(done, Fraction(0)) + probability
+            return
+        alive = [y for y, n in left.items() if n]
+        n_coarse, n_fine = Counter(parent[y] for y in current), Counter(current)
+        for c, p_c in polya(n_coarse, alpha, sorted({parent[y] for y in alive})).items():
+            for y, p_y in polya(n_fine, beta, [y for y in alive if parent[y] == c]).items():
+                branch(probability * p_c * p_y, {**left, y: left[y] - 1}, done, (*current, y))
+
+    branch(Fraction(1), stock, (), ())
+    return outcomes
+
+
+CASES = {
+    "two levels": ({0: 1, 1: 2, 2: 2, 3: 1}, {0: 0, 1: 0, 2: 1, 3: 1}, [2, 2, 2]),
+    "a coarse label that dies": ({0: 1, 1: 1, 2: 3}, {0: 0, 1: 0, 2: 1}, [3, 2]),
+    "one level": ({0: 3, 1: 1, 2: 2}, {0: 0, 1: 1, 2: 2}, [3, 3]),
+}
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [("1/10", "10"), ("1", "1/2")])
+@pytest.mark.parametrize("case", CASES)
+def test_outcomes_have_their_exact_probabilities(case: str, alpha: str, beta: str) -> None:
+    stock, parent, sizes = CASES[case]
+    exact = exact_pachinko(stock, parent, sizes, Fraction(alpha), Fraction(beta))
+    assert sum(exact.values()) == 1
+    fine = np.repeat(list(stock), list(stock.values()))
+    coarse = np.array([parent[y] for y in fine.tolist()])
+    trials = 3000
+    a, b = float(Fraction(alpha)), float(Fraction(beta))
+    seen: Counter[Outcome] = Counter()
+    for seed in range(trials):
+        parts = (
+            dirichlet(fine, len(sizes), a, seed)
+            if case == "one level"
+            else pachinko(fine, coarse, len(sizes), a, b, seed)
+        )
+        seen[tuple(tuple(fine[part].tolist()) for part in parts)] += 1
+    assert set(seen) <= set(exact)
+    for outcome, probability in exact.items():
+        p = float(probability)
+        assert abs(seen[outcome] - trials * p) < 5 * np.sqrt(trials * p * (1 - p)) + 1, outcome
+
+
+def test_an_example_with_the_drawn_label_is_taken_uniformly_at_random() -> None:
+    first = Counter(int(dirichlet(np.zeros(4, dtype=np.int64), 4, 0.1, seed)[0][0]) for seed in range(2000))
+    assert all(abs(first[i] - 500) < 100 for i in range(4))
+
+
+def test_renormalize_is_the_papers_second_algorithm() -> None:
+    theta = Multinomial([4, 7, 9], np.log([0.5, 0.3, 0.2]))
+    assert [theta.pick(u) for u in (0.0, 0.49, 0.51, 0.79, 0.81, 0.999)] == [4, 4, 7, 7, 9, 9]
+    theta.renormalize(4)  # a = 0.3 + 0.2
+    assert theta.labels == [7, 9]
+    np.testing.assert_allclose(theta.probabilities, [0.6, 0.4])
+    theta.renormalize(7)
+    np.testing.assert_allclose(theta.probabilities, [1.0])
+    assert theta.pick(0.999) == 9
+
+
+def test_labels_of_vanishing_probability_keep_their_order_when_the_likely_one_is_gone() -> None:
+    """exp(-2000) is no float; the ratio of the other two, e to 1, must survive."""
+    theta = Multinomial([0, 1, 2], np.array([0.0, -2000.0, -2001.0]))
+    np.testing.assert_array_equal(theta.probabilities, [1.0, 0.0, 0.0])
+    theta.renormalize(0)
+    np.testing.assert_allclose(theta.probabilities, [np.e / (1 + np.e), 1 / (1 + np.e)])
+
+
+@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
+def test_dirichlet_draws_have_the_right_moments(gamma: float) -> None:
+    """Mean 1/k and variance (k - 1) / (k^2 (k gamma + 1))."""
+    draw, k = np.random.default_rng(3), 5
+    logs = np.stack([log_dirichlet(draw, gamma, k) for _ in range(8000)])
+    theta = np.exp(logs - logs.max(axis=1, keepdims=True))
+    theta /= theta.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(theta.mean(axis=0), 1 / k, atol=0.03)
+    np.testing.assert_allclose(theta.var(axis=0), (k - 1) / (k**2 * (k * gamma + 1)), rtol=0.1)
+
+
+# Never a hang, never a NaN
+
+
+concentrations = st.floats(-3, 3).map(lambda exponent: 10.0**exponent)
+stocks = st.lists(st.one_of(st.integers(1, 3), st.integers(1, 80)), min_size=1, max_size=12)
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(stocks, st.integers(1, 4), st.integers(1, 300), concentrations, concentrations, st.integers(0, 2**70))
+def test_every_example_is_dealt_once_whatever_the_parameters(
+    stock: list[int], siblings: int, clients: int, alpha: float, beta: float, seed: int
+) -> None:
+    fine = np.repeat(np.arange(len(stock)), stock)
+    clients = min(clients, len(fine))
+    assert_deals_all(pachinko(fine, fine // siblings, clients, alpha, beta, seed), len(fine), clients)
+    assert_deals_all(dirichlet(fine, clients, alpha, seed), len(fine), clients)
+
+
+@pytest.mark.parametrize("gamma", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+def test_dirichlet_draws_are_finite(gamma: float) -> None:
+    logs = log_dirichlet(np.random.default_rng(0), gamma, 10_000)
+    assert np.isfinite(logs).all()
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1e3])
+@pytest.mark.parametrize("beta", [1e-3, 1e3])
+def test_the_whole_of_cifar_is_dealt_at_the_extremes(alpha: float, beta: float) -> None:
+    assert_deals_all(pachinko(CIFAR100_FINE, CIFAR100_COARSE, 500, alpha, beta, 0), 50_000, 500)
+
+
+# The real shapes
+
+
+def test_cifar100_clients_have_the_papers_numbers_of_unique_labels() -> None:
+    """Most between 20 and 30, some over 40, some very few.
+
+    Over 40 is expected of one client in 500 (0.9, by simulation with NumPy's own Dirichlet sampler), so it is
+    asked of three partitions together.
+    """
+    counts = []
+    for seed in (1, 2, 3):
+        parts = pachinko(CIFAR100_FINE, CIFAR100_COARSE, 500, 0.1, 10.0, seed)
+        assert_deals_all(parts, 50_000, 500)
+        counts.append(unique_labels(parts, CIFAR100_FINE))
+    unique = np.concatenate(counts)
+    assert np.mean((20 <= unique) & (unique <= 30)) > 0.5
+    assert 20 <= np.median(unique) <= 24
+    assert unique.max() > 40
+    assert unique.min() < 10
+
+
+def test_cifar100_test_clients_follow_the_same_shape() -> None:
+    fine = np.repeat(np.arange(100), 100)
+    parts = pachinko(fine, fine // 5, 100, 0.1, 10.0, 0)
+    assert_deals_all(parts, 10_000, 100)
+    assert 18 <= np.median(unique_labels(parts, fine)) <= 25
+
+
+def test_fine_labels_of_one_coarse_label_come_together() -> None:
+    """The reason for Pachinko: a client with dolphins is likely to have whales."""
+    parts = pachinko(CIFAR100_FINE, CIFAR100_COARSE, 500, 0.1, 10.0, 0)
+    counts = np.stack([np.bincount(CIFAR100_FINE[part], minlength=100) for part in parts[:400]])
+    correlation = np.corrcoef(counts.T)
+    sisters = (np.arange(100)[:, None] // 5 == np.arange(100) // 5) & ~np.eye(100, dtype=bool)
+    strangers = np.arange(100)[:, None] // 5 != np.arange(100) // 5
+    assert correlation[sisters].mean() > 0.5
+    assert abs(correlation[strangers].mean()) < 0.1
+
+
+def test_cifar10_clients_have_few_labels() -> None:
+    labels = np.repeat(np.arange(10), 5000)
+    parts = dirichlet(labels, 500, 0.1, 0)
+    assert_deals_all(parts, 50_000, 500)
+    unique = unique_labels(parts, labels)
+    assert 3 <= np.median(unique) <= 4 and unique.max() <= 9
+    largest = np.array([np.bincount(labels[part]).max() for part in parts])
+    assert np.median(largest) > 55  # of 100 examples
+
+
+# Seeds and bad input
+
+
+def test_a_partition_is_a_function_of_its_seed() -> None:
+    fine = np.repeat(np.arange(20), 30)
+    for deal in (
+        lambda s: dirichlet(fine, 10, 0.1, s),
+        lambda s: pachinko(fine, fine // 4, 10, 0.1, 10.0, s),
+    ):
+        same = [part.tolist() for part in deal(5)]
+        assert same == [part.tolist() for part in deal(5)]
+        assert same == [part.tolist() for part in deal(np.int64(5))]
+        assert same != [part.tolist() for part in deal(6)]
+
+
+def test_labels_may_be_of_any_integer_type() -> None:
+    fine = np.repeat(np.arange(20), 30)
+    wide = dirichlet(fine, 10, 0.1, 0)
+    narrow = dirichlet(fine.astype(np.uint8), 10, 0.1, 0)
+    assert [part.tolist() for part in wide] == [part.tolist() for part in narrow]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"clients": 0}, "4 examples cannot be dealt to 0 clients; allowed: 1 to 4"),
+        ({"clients": 5}, "4 examples cannot be dealt to 5 clients"),
+        ({"alpha": 0.0}, "alpha of the Dirichlet distribution must be between"),
+        ({"alpha": float("nan")}, "alpha of the Dirichlet distribution must be between"),
+        ({"beta": float("inf")}, "beta of the Dirichlet distribution must be between"),
+        ({"coarse": np.array([0, 0, 1])}, "there are 4 fine and 3 coarse labels"),
+        ({"coarse": np.array([0, 1, 1, 1])}, "fine label 0 lies in the coarse labels 0 and 1"),
+    ],
+)
+def test_a_mistake_is_explained(changes: dict[str, object], message: str) -> None:
+    arguments = {
+        "fine": np.array([0, 0, 1, 1]),
+        "coarse": np.array([0, 0, 1, 1]),
+        "clients": 2,
+        "alpha": 0.1,
+        "beta": 10.0,
+        "seed": 0,
+    }
+    with pytest.raises(UserError, match=message):
+        pachinko(**{**arguments, **changes})  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""Real files in the public layouts, in the directory FEDOPT_REALDATA or in ../shared/data."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from fedopt.data.imports import import_dataset
+from fedopt.data.store import Ragged, Store
+
+pytestmark = pytest.mark.realdata
+
+
+@pytest.fixture(scope="module")
+def real() -> Path:
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    directory = Path(os.environ.get("FEDOPT_REALDATA") or beside)
+    if not directory.is_dir():
+        pytest.skip("no real data: FEDOPT_REALDATA does not name a directory of the public files")
+    return directory
+
+
+def counts(store: Store) -> dict[str, tuple[int, int]]:
+    return {name: (s["clients"], s["examples"]) for name, s in store.manifest["splits"].items()}
+
+
+def test_digits_by_writer(real: Path, tmp_path: Path) -> None:
+    store = import_dataset("emnist", [real], tmp_path / "out").store
+    assert counts(store) == {"train": (539, 60_000), "test": (297, 10_000)}
+    train = store.split("train")
+    with h5py.File(real / "fed_emnist_digitsonly_train.h5") as file:
+        for at in (0, 7, 538):
+            group = file["examples"][train.ids[at]]
+            columns = train.columns(at)
+            pixels = np.asarray(columns["pixels"])
+            assert pixels.dtype == np.uint8
+            assert np.abs(pixels / 255 - group["pixels"][()]).max() < 1e-6
+            assert np.array_equal(columns["label"], group["label"][()])
+
+
+def test_speeches_by_role(real: Path, tmp_path: Path) -> None:
+    store = import_dataset("shakespeare", [real], tmp_path / "out").store
+    assert counts(store) == {"train": (1_119, 26_560), "test": (1_119, 4_134)}
+    train = store.split("train")
+    with h5py.File(real / "shakespeare_train.h5") as file:
+        for at in (0, 500, 1_118):
+            snippets = train.columns(at)["snippets"]
+            assert isinstance(snippets, Ragged)
+            raw = file["examples"][train.ids[at]]["snippets"][()].tolist()
+            assert [row.tobytes() for row in snippets.rows()] == raw
+
+
+def test_questions_by_user(real: Path, tmp_path: Path) -> None:
+    store = import_dataset("stackoverflow", [real], tmp_path / "out").store
+    found = counts(store)
+    assert found["train"] == (2_531, 20_815) and found["test"][1] == 1_924
+    words, tags = store.text("vocabulary.txt").splitlines(), store.text("tags.txt").splitlines()
+    assert len(words) == 10_000 and len(tags) == 500 and tags[:2] == ["c#", ".net"]
+    train = store.split("train")
+    with h5py.File(real / "stackoverflow_train.h5") as file:
+        for at in (0, 1_000, 2_530):
+            group, columns = file["examples"][train.ids[at]], train.columns(at)
+            for field in ("tokens", "title"):
+                column = columns[field]
+                assert isinstance(column, Ragged)
+                for ids, text in zip(column.rows(), group[field][()].tolist(), strict=True):
+                    expected = text.decode().split()
+                    spelled = [words[i - 1] if i <= 10_000 else None for i in ids.tolist()]
+                    assert len(expected) == len(spelled)
+                    for word, spoken in zip(expected, spelled, strict=True):
+                        assert spoken == (word if word in words else None)
+            column = columns["tags"]
+            assert isinstance(column, Ragged)
+            for ids, text in zip(column.rows(), group["tags"][()].tolist(), strict=True):
+                assert [tags[i] for i in ids] == [tag for tag in text.decode().split("|") if tag in tags]
