@@ -7,14 +7,15 @@ python docs/generate.py --check    # exits 1 if one is out of date, as the tests
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS
+from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md",)
+DOCUMENTS = ("README.md", "docs/tasks.md")
 
 
 def code(example: str) -> str:
@@ -49,7 +50,39 @@ def tasks() -> str:
     return table(("name", "what", "parameters", "metric", "rounds", "clients a round", "batch"), *rows)
 
 
+def _log(values: Iterable[float | None]) -> str:
+    return " / ".join(f"{value:g}" for value in values if value is not None)
+
+
+def settings() -> str:
+    """The paper's settings, best rates and results of every task."""
+    parts = []
+    for task in TASKS.values():
+        paper = task.paper
+        assert paper is not None
+        grids = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
+        grid = ", ".join(f"{name}={g.first:g}:{g.last:g}:{g.step:g}" for name, g in grids.items())
+        options = {"data": task.federation, "model": task.model, "loss": task.loss}
+        keys = [f"`{t}.{key}`" for t, factory in options.items() for key in keywords(factory)]
+        keys += [f"`data.{key}`" for key in keywords(task.prepare)]
+        parts += [
+            f"## `{task.name}`",
+            f"{task.what[0].upper()}{task.what[1:]}. Metrics: {', '.join(task.metrics)}; the first is the "
+            f"headline, {task.better} is better. The loss of a batch is the {task.reduction} over its "
+            f"examples. {paper.rounds:,} rounds of {paper.clients_per_round} clients, batch "
+            f"{paper.batch_size}.",
+            f"Grid (log10): `{grid}`. Options: {', '.join(keys)}.",
+            table(
+                ("", *paper.rates),
+                ("best log10 rates: client / server / tau", *(_log(rates) for rates in paper.rates.values())),
+                ("the paper's result", *(f"{paper.results[name]:g}" for name in paper.rates)),
+            ),
+        ]
+    return "\n\n".join(parts)
+
+
 PARTS = {
+    "settings": settings,
     "quickstart": lambda: code("quickstart.py"),
     "my_algorithm": lambda: code("my_algorithm.py"),
     "algorithms": algorithms,

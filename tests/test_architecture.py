@@ -24,6 +24,7 @@ LAYERS = [
     {"engine"},
     {"algorithms", "tasks"},
     {"models", "data"},
+    {"files"},
     {"rng", "errors", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

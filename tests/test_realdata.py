@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
+import fedopt
 from fedopt.data.imports import import_dataset
 from fedopt.data.store import Ragged, Store
 
@@ -77,3 +78,22 @@ def test_questions_by_user(real: Path, tmp_path: Path) -> None:
             assert isinstance(column, Ragged)
             for ids, text in zip(column.rows(), group["tags"][()].tolist(), strict=True):
                 assert [tags[i] for i in ids] == [tag for tag in text.decode().split("|") if tag in tags]
+
+
+@pytest.mark.parametrize(
+    ("task", "dataset"),
+    [
+        ("emnist_cr", "emnist"),
+        ("emnist_ae", "emnist"),
+        ("shakespeare", "shakespeare"),
+        ("so_nwp", "stackoverflow"),
+        ("so_lr", "stackoverflow"),
+    ],
+)
+def test_a_task_trains_on_real_files(task: str, dataset: str, real: Path, tmp_path: Path) -> None:
+    """A few small rounds lower the loss of the model that they start from."""
+    import_dataset(dataset, [real], tmp_path / "store")
+    small = {"client.steps": 4, "eval.sample": 200, "eval.every": 3, "clients_per_round": 5}
+    result = fedopt.run(task, rounds=3, data=str(tmp_path / "store"), config=small)
+    before, after = result.test[0]["loss"], result.test[-1]["loss"]
+    assert after < before

@@ -44,7 +44,7 @@ def list_datasets() -> None:
 def get(
     name: Name,
     to: To = None,
-    seed: Seed = 0,
+    seed: Seed = 3,
     train_clients: TrainClients = 500,
     test_clients: TestClients = 100,
     digits: Digits = False,
@@ -65,7 +65,7 @@ def import_files(
     name: Name,
     path: Annotated[Path, typer.Argument(help="A file, a directory or an archive.", metavar="PATH")],
     to: To = None,
-    seed: Seed = 0,
+    seed: Seed = 3,
     train_clients: TrainClients = 500,
     test_clients: TestClients = 100,
     digits: Digits = False,

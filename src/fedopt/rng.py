@@ -20,7 +20,7 @@ def key(*parts: int | str) -> int:
     >>> key(0, "cohort", 13) == key(0, "cohort1", 3)
     False
     """
-    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    text = "\x1f".join(f"str:{part}" if isinstance(part, str) else f"int:{int(part)}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 
 

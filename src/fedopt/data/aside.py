@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedopt.errors import RunError, UserError
+from fedopt.files import disk_errors, sync
 
 
 def ignore(message: str) -> None:
@@ -60,26 +60,6 @@ def publish(built: Path, target: Path) -> None:
         os.rename(built, target)
         sync(target.parent)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def sync(path: Path) -> None:
-    """Make a file, or the renames and new files of a directory, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """A disk that is full or may not be written ends with one line."""
-    try:
-        yield
-    except PermissionError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; choose another directory") from error
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}; nothing was left there") from error
 
 
 def _hidden(target: Path, what: str) -> Path:

@@ -66,7 +66,7 @@ DATASETS: dict[str, Dataset] = {
 class Options:
     """What an import can be told; most datasets need nothing."""
 
-    seed: int = 0  # of the CIFAR partitions
+    seed: int = 3  # of the CIFAR partitions; with it some clients of CIFAR-100 have over 40 labels
     train_clients: int = 500
     test_clients: int = 100
     digits: bool = False  # EMNIST: the ten digits, where a directory or a file holds both

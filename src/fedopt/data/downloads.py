@@ -16,12 +16,13 @@ from typing import Any
 import pooch
 import requests
 
-from fedopt.data.aside import disk_errors, ignore, locked
+from fedopt.data.aside import ignore, locked
 from fedopt.data.datasets import Options
 from fedopt.data.imports import Imported, Say, Tick, import_dataset, no_tick, told
 from fedopt.data.locations import data_directory, store_directory
 from fedopt.data.store import is_store, open_store
 from fedopt.errors import FedoptError, RunError, UserError, unknown
+from fedopt.files import disk_errors
 
 TFF = "https://storage.googleapis.com/tff-datasets-public/"
 FEDML = "https://fedml.s3-us-west-1.amazonaws.com/"  # the same archives

@@ -37,6 +37,7 @@ class Split:
     ids: Sequence[str]
     sizes: NDArray[np.int64]  # (clients,); ones where they are not known before reading
     examples: Callable[[int], Arrays]
+    bunch: int = 1  # neighbours that a sample takes together, where making a client costs more than a slice
 
     def client(self, index: int) -> Arrays:
         """The examples of one client, checked."""

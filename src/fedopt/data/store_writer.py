@@ -16,9 +16,10 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedopt.data.aside import building, disk_errors, publish, sync
+from fedopt.data.aside import building, publish
 from fedopt.data.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Columns, Ragged, ends, ragged
 from fedopt.errors import UserError
+from fedopt.files import disk_errors, sync
 from fedopt.version import __version__
 
 Clients = Iterable[tuple[str, Columns]]

@@ -12,7 +12,7 @@ from fedopt.data import Arrays, Split
 from fedopt.engine.executors import Executor
 from fedopt.engine.runner import EVAL_BATCH, Measured, SampleJob, SplitJob
 
-_SHARD = 2 * EVAL_BATCH
+_SHARD = 5 * EVAL_BATCH
 
 
 def sample_size(split: Split, asked: int) -> int:
@@ -26,7 +26,12 @@ def fixed_sample(split: Split, examples: int) -> Arrays:
     total = int(split.sizes.sum())
     if examples == total:
         return split.gather(np.arange(total))
-    return split.gather(rng.generator("evaluation sample").choice(total, size=examples, replace=False))
+    bunch = split.bunch if 2 * examples <= total else 1
+    chosen = rng.generator("evaluation sample").choice(
+        total // bunch, size=-(-examples // bunch), replace=False
+    )
+    positions = (chosen[:, None] * bunch + np.arange(bunch)).ravel()
+    return split.gather(positions[:examples])
 
 
 def measure_sample(executor: Executor, x: Vector, examples: int) -> dict[str, float]:

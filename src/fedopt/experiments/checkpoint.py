@@ -20,7 +20,7 @@ from fedopt.algorithms import State
 from fedopt.algorithms.state import flatten, unflatten
 from fedopt.engine.loop import Position
 from fedopt.errors import UserError
-from fedopt.experiments.files import disk_errors, sync_directory
+from fedopt.files import disk_errors, sync
 
 
 class Checkpoint(NamedTuple):
@@ -60,7 +60,7 @@ def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
             os.rename(aside, final)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-        sync_directory(directory)
+        sync(directory)
     for old in rounds(directory)[:-keep]:
         shutil.rmtree(directory / f"{old:06d}", ignore_errors=True)
 

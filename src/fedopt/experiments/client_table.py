@@ -7,7 +7,6 @@ table in each checkpoint; rows that no kept checkpoint needs are removed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import zlib
 from collections import defaultdict
@@ -18,7 +17,7 @@ from safetensors.torch import save_file
 
 from fedopt.algorithms import Vector
 from fedopt.errors import RunError, UserError
-from fedopt.experiments.files import disk_errors, sync_directory
+from fedopt.files import disk_errors, sync
 
 
 class DiskTable:
@@ -71,13 +70,9 @@ class DiskTable:
     def sync(self) -> None:
         """Make all rows durable, before a checkpoint relies on them."""
         for path in sorted(self._unsynced):
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync(path)
         if self._unsynced:
-            sync_directory(self._directory)
+            sync(self._directory)
         self._unsynced.clear()
 
     def prune(self, oldest: int) -> None:

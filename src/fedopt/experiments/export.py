@@ -9,9 +9,9 @@ from safetensors.torch import save
 
 from fedopt.errors import UserError
 from fedopt.experiments.api import load
-from fedopt.experiments.files import write_atomically
 from fedopt.experiments.records import flatten, read_run
 from fedopt.experiments.table import unit_of
+from fedopt.files import write_atomically
 
 
 def export(run: Path, to: Path) -> list[Path]:

@@ -18,6 +18,11 @@ def _rates(rates: Rates) -> str:
     return " ".join(f"{value:g}" for value in rates if value is not None)
 
 
+def _unit(metric: str) -> str:
+    """The metric as the paper's table shows it."""
+    return "MSE x 1000" if metric == "mse" else f"{metric.replace('_', ' ')} %"
+
+
 def _table(title: str, *columns: str) -> Table:
     """A table whose first column never breaks."""
     table = Table(title=title, title_justify="left", title_style="bold", show_lines=False)
@@ -34,7 +39,7 @@ def print_tasks(console: Console | None = None) -> None:
         "The paper's settings", "task", "rounds", "clients", "batch", "client grid", "server grid"
     )
     rates = _table("Its best log10 rates: client, server, tau", "task", *names)
-    results = _table("Its results on the real data (% accuracy, or MSE x 1000)", "task", *names)
+    results = _table("Its results on the real data", "task", "metric", *names)
     for task in TASKS.values():
         console.print(f"[bold]{task.name}[/bold]  {task.what}; metric: {task.metric}", highlight=False)
         paper = task.paper
@@ -42,7 +47,7 @@ def print_tasks(console: Console | None = None) -> None:
         counts = [f"{n:,}" for n in (paper.rounds, paper.clients_per_round, paper.batch_size)]
         settings.add_row(task.name, *counts, _grid(paper.client_grid), _grid(paper.server_grid))
         rates.add_row(task.name, *(_rates(paper.rates[name]) for name in names))
-        results.add_row(task.name, *(f"{paper.results[name]:g}" for name in names))
+        results.add_row(task.name, _unit(task.metric), *(f"{paper.results[name]:g}" for name in names))
     for table in (settings, rates, results):
         console.print(table)
     console.print(

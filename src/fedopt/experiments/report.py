@@ -16,10 +16,10 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from fedopt.experiments import report_page as page
-from fedopt.experiments.files import disk_errors, write_atomically
 from fedopt.experiments.records import RunRecord
 from fedopt.experiments.report_template import CSS, SCRIPT
 from fedopt.experiments.table import Summary, bytes_at, summarise, target_value, unit_of
+from fedopt.files import disk_errors, write_atomically
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 SMOOTHING = 12  # the moving average spans a twelfth of the longest run ...

@@ -20,8 +20,8 @@ from fedopt.experiments import checkpoint as checkpoints
 from fedopt.experiments.checkpoint import Checkpoint
 from fedopt.experiments.client_table import DiskTable, check_disk
 from fedopt.experiments.config import Config, read_config
-from fedopt.experiments.files import disk_errors, write_atomically
 from fedopt.experiments.records import flatten, read_run
+from fedopt.files import disk_errors, write_atomically
 
 STATES = ("running", "done", "failed")
 

@@ -24,6 +24,7 @@ class Raw(NamedTuple):
     ids: Sequence[str]
     sizes: NDArray[np.int64]
     columns: Callable[[int], Columns]
+    bunch: int = 1  # see Split
 
 
 def open_raw(source: str, dataset: str, twin: Callable[[str], Raw], clients: int = 0) -> tuple[Raw, Raw]:
@@ -46,7 +47,7 @@ def open_raw(source: str, dataset: str, twin: Callable[[str], Raw], clients: int
     if not 0 <= clients <= population:
         raise UserError(f"data.clients must be 1 to {population}, or 0 for all, got {clients}")
     if clients:
-        train, test = (Raw(s.ids[:clients], s.sizes[:clients], s.columns) for s in (train, test))
+        train, test = (s._replace(ids=s.ids[:clients], sizes=s.sizes[:clients]) for s in (train, test))
     return train, test
 
 
@@ -56,5 +57,7 @@ def _encoded(columns: Callable[[int], Columns], encode: Callable[[Columns], Arra
 
 def federation(source: str, train: Raw, test: Raw, encode: Callable[[Columns], Arrays]) -> Federation:
     """Clients whose columns `encode` turns into arrays, a row for each row."""
-    first, second = (Split(s.ids, s.sizes, partial(_encoded, s.columns, encode)) for s in (train, test))
+    first, second = (
+        Split(s.ids, s.sizes, partial(_encoded, s.columns, encode), s.bunch) for s in (train, test)
+    )
     return Federation(first, second, source)

@@ -33,7 +33,7 @@ def _twin(limit: int, split: str) -> Raw:
     sizes = synthetic_stackoverflow.sizes(split)
     most = limit if limit and split == "train" else int(sizes.max())
     columns = partial(synthetic_stackoverflow.examples, split, limit=most)
-    return Raw(synthetic_stackoverflow.ids(split), sizes, columns)
+    return Raw(synthetic_stackoverflow.ids(split), sizes, columns, bunch=10)
 
 
 def _first(columns: Callable[[int], Columns], limit: int, index: int) -> Columns:
@@ -47,7 +47,9 @@ def _open(source: str, clients: int, limit: int, encode: Callable[[Columns], Arr
         raise UserError(f"data.limit must be 0 (all sentences) or more, got {limit}")
     train, test = open_raw(source, "stackoverflow", partial(_twin, limit), clients)
     if limit:
-        train = Raw(train.ids, np.minimum(train.sizes, limit), partial(_first, train.columns, limit))
+        train = train._replace(
+            sizes=np.minimum(train.sizes, limit), columns=partial(_first, train.columns, limit)
+        )
     return federation(source, train, test, encode)
 
 

@@ -18,8 +18,8 @@ from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedopt.data.aside import disk_errors
 from fedopt.data.readers.base import File, bad, damaged
+from fedopt.files import disk_errors
 
 MAX_RATIO = 100
 MAX_SMALL = 64 << 20

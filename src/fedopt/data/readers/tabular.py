@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt import rng
-from fedopt.data.aside import disk_errors
 from fedopt.data.readers.base import Candidate, File, RawClient, SplitSource, bad, damaged, split_of
 from fedopt.errors import UserError, unknown
+from fedopt.files import disk_errors
 
 BATCH = 8192
 DELIMITERS = ",;\t"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedopt.errors import RunError
+from fedopt.errors import RunError, UserError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -23,11 +23,11 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             os.replace(aside, path)
         finally:
             aside.unlink(missing_ok=True)
-        sync_directory(path.parent)
+        sync(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames and new files in a directory durable."""
+def sync(path: Path) -> None:
+    """Make a file, or the renames and new files of a directory, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -37,8 +37,10 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """A disk that is full or read-only ends the run with one line instead of a traceback."""
+    """A disk that is full or may not be written ends with one line instead of a traceback."""
     try:
         yield
+    except PermissionError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; choose another directory") from error
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from error
