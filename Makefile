@@ -12,8 +12,9 @@ demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and 
 
 # 100 writers, 10 a round: SCAFFOLD meets each client again every ten rounds. Fewer steps than a whole
 # epoch keep the demonstration short.
-DEMO_ROUNDS ?= 30
-DEMO_SET ?= --set data.clients=100 --set client.steps=5 --set eval.every=5 --set eval.sample=1000
+DEMO_ROUNDS ?= 20
+DEMO_SET ?= --set data.clients=100 --set client.steps=4 --set eval.every=4 --set eval.last_every=4 \
+  --set eval.sample=1000
 
 test: check  ## Lint, type-check and test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q

@@ -49,6 +49,7 @@ class Summary(NamedTuple):
     label: str
     position: int  # in the list that was given: keeps a run's colour when ranks change
     value: float | None  # final metric, raw
+    at_the_end: float | None  # the last evaluation
     train_loss: float | None
     rounds_to_target: float | None
     bytes_total: float | None
@@ -147,6 +148,7 @@ def columns(summaries: Sequence[Summary]) -> list[Column]:
     eligible = [record in contenders for record in records]
     return [
         _column(unit.name, [s.value for s in summaries], eligible, unit.text, better),
+        _column("at the end", [s.at_the_end for s in summaries], eligible, unit.text, better),
         _column("train loss", losses, eligible, fixed(losses)),
         _column(f"rounds to {goal}", [s.rounds_to_target for s in summaries], eligible, "{:,.0f}".format),
         _column("MB sent", sent, eligible, fixed(sent)),
@@ -217,7 +219,10 @@ def explanation(records: Sequence[RunRecord]) -> str:
     """How the numbers of the table are to be read."""
     unit, target = unit_of(records[0].metric), target_value(records)
     name = unit.name[0].upper() + unit.name[1:]
-    text = f"{name} and train loss: means over the last {LAST_ROUNDS} rounds, or all if there are fewer."
+    text = (
+        f"{name} and train loss: means over the last {LAST_ROUNDS} rounds, or all if there are fewer; at the "
+        "end: the last evaluation."
+    )
     if target is None:
         return text
     side = "at least" if records[0].higher_is_better else "at most"
@@ -262,6 +267,7 @@ def _summary(record: RunRecord, label: str, position: int, target: float | None)
         label=label,
         position=position,
         value=final_value(record),
+        at_the_end=next(iter(record.curve("test", record.metric)[1][-1:]), None),
         train_loss=_recorded_or_mean(record, "train_loss", "train", "loss"),
         rounds_to_target=reached,
         bytes_total=next(iter(bytes_at(record, [record.rounds])), None),
