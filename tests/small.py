@@ -23,7 +23,8 @@ from fedopt import rng
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Arrays, Federation, generated
 from fedopt.engine.executors import Executor, Serial
-from fedopt.engine.round import MemoryTable, Setting
+from fedopt.engine.memory import MemoryTable
+from fedopt.engine.round import Setting
 from fedopt.engine.runner import Runner
 from fedopt.engine.sampling import uniform
 from fedopt.experiments.config import resolve

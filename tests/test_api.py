@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 import fedopt
 from fedopt import algorithms
+from fedopt.data.datasets import Options, roles
+from fedopt.data.imports import import_dataset
 from fedopt.rng import generator
 from fedopt.tasks import Task
 
@@ -233,7 +235,7 @@ def test_the_result_holds_what_design_asks_for() -> None:
     result = train(task_of(), algorithm="fedyogi", rounds=3, seed=5)
     summary = result.summary()
     assert set(summary) == set(
-        "task algorithm rounds seed train_loss metric value params x_sha256 seconds".split()
+        "task algorithm rounds seed train_loss metric value params x_sha256 seconds data".split()
     )
     assert json.loads(json.dumps(summary)) == summary
     assert {key: summary[key] for key in ("task", "algorithm", "rounds", "seed", "metric", "params")} == {
@@ -594,3 +596,82 @@ def test_workers_give_the_same_bits_as_this_process() -> None:
     task = task_of()
     serial = train(task, algorithm=fedsign)
     assert train(task, algorithm=fedsign, executor="processes", workers=1).x_sha256 == serial.x_sha256
+
+
+# -- what an algorithm of one's own may not do
+
+
+def _sgd_client(work: Any, x: torch.Tensor) -> fedopt.ClientResult:
+    x_i = x
+    for batch in work.batches():
+        x_i = x_i - work.round.eta_l * work.gradient(x_i, batch)
+    return fedopt.ClientResult((x_i - x,))
+
+
+def _in_place(work: Any, x: torch.Tensor) -> fedopt.ClientResult:
+    x_i = x
+    for batch in work.batches():
+        x_i -= work.round.eta_l * work.gradient(x_i, batch)
+    return fedopt.ClientResult((x_i - x,))
+
+
+def _undeclared(work: Any, x: torch.Tensor) -> fedopt.ClientResult:
+    (delta,) = _sgd_client(work, x).returns
+    return fedopt.ClientResult((delta,), keeps=(delta,))
+
+
+def _short(work: Any, x: torch.Tensor) -> fedopt.ClientResult:
+    return fedopt.ClientResult((_sgd_client(work, x).returns[0][:-1],))
+
+
+@pytest.mark.parametrize(
+    ("client", "says"),
+    [
+        (_in_place, "in place"),
+        (_undeclared, "gave 1 and 1 vectors"),
+        (_short, "must be like x"),
+        (lambda work, x: x, "not a Tensor"),
+    ],
+)
+def test_a_client_that_breaks_the_contract_is_refused_in_one_line(client: Any, says: str) -> None:
+    algorithm = algorithms.fedopt(algorithms.sgd(), algorithms.sgd())._replace(client=client)
+    with pytest.raises(fedopt.UserError, match=says):
+        train(task_of(), algorithm=algorithm)
+
+
+class _TwoOfX(NamedTuple):
+    x: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "says"),
+    [
+        (
+            fedopt.Optimizer(lambda x, delta, eta, t, s: (x + eta * delta, (delta,))),
+            "give the optimizer an init",
+        ),
+        (fedopt.Optimizer(lambda x, delta, eta, t, s: (x, s), lambda x: {"m": x}), "is a dict"),
+        (fedopt.Optimizer(lambda x, delta, eta, t, s: (x, s), lambda x: (0.5,)), "is a float"),
+        (fedopt.Optimizer(lambda x, delta, eta, t, s: (x, s), lambda x: _TwoOfX(x)), "named 'x'"),
+    ],
+)
+def test_a_server_state_that_a_checkpoint_would_lose_is_refused_in_one_line(
+    optimizer: Any, says: str
+) -> None:
+    with pytest.raises(fedopt.UserError, match=says):
+        train(task_of(), algorithm=algorithms.fedopt(algorithms.sgd(), optimizer))
+
+
+def test_a_table_of_ones_own_is_imported_and_trained_on(tmp_path: Path) -> None:
+    rows = ["hospital,age,dose,sick"]
+    rng = np.random.default_rng(0)
+    for hospital in ("north", "south", "west"):
+        for _ in range(20):
+            age, dose = rng.normal(size=2)
+            rows.append(f"{hospital},{age:.4f},{dose:.4f},{int(age > dose)}")
+    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
+    columns = roles("own", "hospital", "sick", None, None, 0.2, 0)
+    import_dataset("own", [tmp_path / "table.csv"], tmp_path / "store", Options(roles=columns))
+    task = fedopt.own_task(lambda: torch.nn.Linear(2, 2), F.cross_entropy, str(tmp_path / "store"))
+    result = fedopt.run(task, rounds=20, config={"client.lr": 0.5})
+    assert result.test[-1]["accuracy"] > 0.8 and result.data == str(tmp_path / "store")

@@ -378,6 +378,7 @@ OTHER_VALUES = {
     "variant": "as_run",
     "init": "sha256:0",
     "buffers": "freeze",
+    "eval.final": "full",
     "client.optimizer": "sgd",
     "server.optimizer": "sgd",
     "client.schedule": "constant",

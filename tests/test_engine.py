@@ -27,8 +27,9 @@ from fedopt.engine.evaluate import fixed_sample, is_evaluated, measure_sample, s
 from fedopt.engine.executors import Serial
 from fedopt.engine.local import ClientWork
 from fedopt.engine.loop import Plan, start, train
+from fedopt.engine.memory import MemoryTable
 from fedopt.engine.problem import LocalWork, Problem
-from fedopt.engine.round import MemoryTable, Setting, run_round
+from fedopt.engine.round import Setting, run_round
 from fedopt.engine.runner import ClientJob, initial_vector
 from fedopt.engine.sampling import SAMPLERS, as_run, uniform
 from fedopt.experiments.config import resolve

@@ -89,9 +89,7 @@ def compare(
     workers: Workers = None,
     executor: ExecutorName = "processes",
     data: Data = "synthetic",
-    out: Annotated[Path, typer.Option(help="Directory for the runs and the report.", metavar="DIR")] = Path(
-        "runs/compare"
-    ),
+    out: Annotated[Path | None, typer.Option(help="For the runs and the report.", metavar="DIR")] = None,
     as_json: Json = False,
 ) -> None:
     """Train TASK by several algorithms; one table, and one page of curves in DIR/report.html."""
@@ -99,12 +97,12 @@ def compare(
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     results, failed, report = commands.compare(
-        task, names, settings or [], rounds, seed, data, executor, workers, out, _command()
+        task, names, settings or [], rounds, seed, data, executor, workers, out
     )
     if as_json:
         typer.echo(json.dumps({"runs": [r.summary() for r in results], "report": str(report)}))
     else:
-        commands.print_comparison([out / name for name in names], report)
+        commands.print_comparison([report.parent / name for name in names], report)
     if failed:
         raise RunError("; ".join(failed))
 
@@ -179,7 +177,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except SystemExit as leaving:
         if leaving.code == 130:  # typer's answer to an interrupt
-            typer.echo("interrupted; the same command continues from what is saved", err=True)
+            typer.echo("interrupted; the same command continues from the last checkpoint, if any", err=True)
         raise
     except BrokenPipeError:
         sys.exit(0)  # the reader of our output has left

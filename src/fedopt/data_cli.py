@@ -147,7 +147,10 @@ def _report(done: Imported) -> None:
         for name, split in store.manifest["splits"].items()
     )
     typer.echo(f"{store.name}: {counts}{'' if done.fresh else ' (imported before)'}")
-    typer.echo(f"use it with --data {store.directory}")
+    if store.name == "own":
+        typer.echo(f"use it in Python: fedopt.own_task(model, loss, {str(store.directory)!r})")
+    else:
+        typer.echo(f"use it with --data {store.directory}")
 
 
 @contextmanager

@@ -82,24 +82,18 @@ class Entry(NamedTuple):
     what: str
     paper: str  # where it stands in the paper
     build: Callable[..., Algorithm]  # (client optimizer, server optimizer, **options)
-    clients: tuple[str, ...] = (
-        "sgd",
-    )  # the client optimizers it admits, the default first; () for a rule of its own
+    # the client optimizers it admits, the default first; () for a rule of its own
+    clients: tuple[str, ...] = ("sgd",)
     servers: tuple[str, ...] = ("sgd",)
     options: Mapping[str, Callable[..., Any]] = {}  # side -> the factory whose own keywords are options there
-    rates_of: str = "fedavg"  # the column of the paper's tables that its default rates come from
 
 
 ALGORITHMS: dict[str, Entry] = {
     "fedavg": Entry("SGD on clients, averaging on the server with rate eta", "Algorithms 1, 3", fedopt),
-    "fedavgm": Entry(
-        "FedAvg with server momentum", "Algorithm 1", fedopt, servers=("sgdm",), rates_of="fedavgm"
-    ),
-    "fedadagrad": Entry(
-        "Adagrad on the server", "Algorithms 2, 5", fedopt, servers=("adagrad",), rates_of="fedadagrad"
-    ),
-    "fedadam": Entry("Adam on the server", "Algorithms 2, 5", fedopt, servers=("adam",), rates_of="fedadam"),
-    "fedyogi": Entry("Yogi on the server", "Algorithms 2, 5", fedopt, servers=("yogi",), rates_of="fedyogi"),
+    "fedavgm": Entry("FedAvg with server momentum", "Algorithm 1", fedopt, servers=("sgdm",)),
+    "fedadagrad": Entry("Adagrad on the server", "Algorithms 2, 5", fedopt, servers=("adagrad",)),
+    "fedadam": Entry("Adam on the server", "Algorithms 2, 5", fedopt, servers=("adam",)),
+    "fedyogi": Entry("Yogi on the server", "Algorithms 2, 5", fedopt, servers=("yogi",)),
     "scaffold": Entry(
         "control variates against client drift; clients keep state",
         "Algorithm 6",

@@ -5,16 +5,25 @@ from __future__ import annotations
 import torch
 
 from fedopt.algorithms.base import State
+from fedopt.errors import UserError
 
 
 def flatten(state: State, prefix: str = "") -> dict[str, torch.Tensor]:
     """The vectors of a state by name; a nested state's names stand by themselves: x, m, v."""
     if isinstance(state, torch.Tensor):
         return {prefix: state}
+    if not isinstance(state, tuple):
+        raise UserError(
+            f"{prefix or 'the state'} is a {type(state).__name__}; a state is a tensor or a (named) tuple of "
+            "tensors"
+        )
     names = getattr(state, "_fields", tuple(f"s{i}" for i in range(len(state))))
     vectors: dict[str, torch.Tensor] = {}
     for name, value in zip(names, state, strict=True):
-        vectors |= flatten(value, name)
+        found = flatten(value, name)
+        if twice := vectors.keys() & found.keys():
+            raise UserError(f"two vectors of the state are named {min(twice)!r}; rename one")
+        vectors |= found
     return vectors
 
 

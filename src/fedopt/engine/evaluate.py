@@ -40,13 +40,10 @@ def measure_sample(executor: Executor, x: Vector, examples: int) -> dict[str, fl
     return means(measured for measured, _ in executor.map(jobs, (x,)))
 
 
-def measure_clients(executor: Executor, x: Vector, split: str, clients: int) -> list[dict[str, float]]:
-    """Loss and metrics of each client of a split, and how many examples it has."""
+def measure_clients(executor: Executor, x: Vector, split: str, clients: int) -> list[Measured]:
+    """The sums of each client of a split; `means` of all of them is the metric over all examples."""
     jobs = [SplitJob(split, index) for index in range(clients)]
-    rows = []
-    for measured, _ in executor.map(jobs, (x,)):
-        rows.append({"examples": float(measured.examples), **means([measured])})
-    return rows
+    return [measured for measured, _ in executor.map(jobs, (x,))]
 
 
 def means(parts: Iterable[Measured]) -> dict[str, float]:

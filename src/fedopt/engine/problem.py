@@ -11,8 +11,6 @@ from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
 from fedopt.tasks.base import Loss, Metric, Prepare
 
-WEIGHTINGS = ("examples", "uniform", "processed", "tokens")
-
 
 @dataclass(frozen=True)
 class LocalWork:

@@ -8,52 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from fedopt.algorithms import Algorithm, Round, State, Vector
-from fedopt.algorithms.state import is_finite
+from fedopt.algorithms import Algorithm, Round, State
+from fedopt.algorithms.state import flatten, is_finite
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.executors import Executor
+from fedopt.engine.memory import ClientMemory
 from fedopt.engine.runner import ClientJob
 from fedopt.engine.sampling import Sampler, longest_first
-
-
-class ClientTable(Protocol):
-    """What clients keep between rounds (SCAFFOLD's c_i): rows exist only for clients that were seen."""
-
-    def read(self, client: int) -> tuple[Vector, ...] | None: ...
-
-    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None: ...
-
-    def discard(self, t: int) -> None:
-        """Take back what round t wrote."""
-
-
-class MemoryTable:
-    """A table without a run directory behind it."""
-
-    def __init__(self) -> None:
-        self._rows: dict[int, tuple[Vector, ...]] = {}
-        self._before: dict[int, tuple[Vector, ...] | None] = {}
-        self._t = -1
-
-    def read(self, client: int) -> tuple[Vector, ...] | None:
-        return self._rows.get(client)
-
-    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None:
-        if t != self._t:
-            self._t, self._before = t, {}
-        self._before[client] = self._rows.get(client)
-        self._rows[client] = tuple(v.clone() for v in vectors)
-
-    def discard(self, t: int) -> None:
-        for client, row in self._before.items():
-            if row is None:
-                del self._rows[client]
-            else:
-                self._rows[client] = row
-        self._before = {}
+from fedopt.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -66,7 +31,7 @@ class Setting:
     sampler: Sampler
     cohort: int
     seed: int
-    table: ClientTable
+    table: ClientMemory
 
 
 class Report(NamedTuple):
@@ -116,6 +81,7 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
     value = mean.value()
     if value is not None:
         after = algorithm.server(state, value, round._replace(cohort=mean.count))  # x_{t+1} = SERVEROPT(...)
+        _check_state(state, after)
         if is_finite(after):
             state = after
         else:  # the mean was finite, the step was not: everything stays as it is
@@ -132,3 +98,13 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
         bytes_down=vector_bytes * len(algorithm.sends) * len(cohort),
         bytes_up=vector_bytes * len(algorithm.returns) * (len(accepted) + len(rejected)),
     )
+
+
+def _check_state(before: State, after: State) -> None:
+    """The server's state keeps its form: what `init` did not make, a resumed run would not find."""
+    shapes = [{name: v.shape for name, v in flatten(state).items()} for state in (before, after)]
+    if shapes[0] != shapes[1]:
+        raise UserError(
+            f"the server's update returned the vectors {', '.join(shapes[1]) or 'none'} and init made "
+            f"{', '.join(shapes[0])}; give the optimizer an init: fedopt.Optimizer(update, init)"
+        )

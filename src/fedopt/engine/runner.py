@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -92,7 +92,14 @@ def seeded(*parts: int | str) -> Iterator[None]:
 def initial_vector(problem: Problem) -> Vector:
     """x_0: the model's initialisation under this run's seed, in one thread (QR depends on their number)."""
     with single_thread(), seeded(problem.seed, "init"):
-        return Flat(problem.model(), problem.buffers).read()
+        try:
+            return Flat(problem.model(), problem.buffers).read()
+        except FedoptError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"the model cannot be built: {type(error).__name__}: {' '.join(str(error).split())}"
+            ) from error
 
 
 class Runner:
@@ -149,14 +156,38 @@ class Runner:
             return Outcome(job.client, 0.0, 0, 0, 0.0, True), ()
         self.flat.train()
         marks = self.flat.buffer_marks()
+        versions = [v._version for v in sent]
         with seeded(self.problem.seed, "client", job.round.t, client):
-            result: ClientResult = self.algorithm.client(work, *sent)
+            result = self.algorithm.client(work, *sent)
+        self._check_result(result, sent[0])
+        if versions != [v._version for v in sent]:
+            raise UserError(
+                "a client changed what it was sent in place; write x_i = x_i - ..., not x_i -= ..."
+            )
         self._refuse_changed_buffers(marks)
         vectors = result.returns + result.keeps
         finite = all(bool(torch.isfinite(v).all()) for v in vectors)
         books = work.books()
         outcome = Outcome(job.client, work.weight(), books.steps, books.examples, books.loss, finite)
         return outcome, vectors
+
+    def _check_result(self, result: Any, x: Vector) -> None:
+        """Refuse what the algorithm did not declare: shared memory and the count of bytes rely on that."""
+        algorithm = self.algorithm
+        if not isinstance(result, ClientResult):
+            raise UserError(f"a client must return a ClientResult, not a {type(result).__name__}")
+        counts = len(result.returns), len(result.keeps)
+        if counts != (len(algorithm.returns), len(algorithm.keeps)):
+            raise UserError(
+                f"the algorithm declares returns={algorithm.returns} and keeps={algorithm.keeps}; its client "
+                f"gave {counts[0]} and {counts[1]} vectors"
+            )
+        for vector in result.returns + result.keeps:
+            if vector.shape != x.shape or vector.dtype != x.dtype:
+                raise UserError(
+                    f"a client's vectors must be like x, {tuple(x.shape)} {x.dtype}; one is "
+                    f"{tuple(vector.shape)} {vector.dtype}"
+                )
 
     def _measure(self, arrays: Arrays, x: Vector) -> Measured:
         self.flat.bind(x)

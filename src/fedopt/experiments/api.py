@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
-from fedopt.data import Federation, Split, from_arrays, from_function
+from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
+from fedopt.data.store import StoredSplit, open_store
 from fedopt.engine.executors import Executor, Serial
 from fedopt.engine.loop import Step
 from fedopt.engine.processes import Processes
@@ -31,7 +32,7 @@ from fedopt.tasks import TASKS, Task
 from fedopt.tasks.metrics import accuracy
 
 EXECUTORS = ("processes", "serial")
-Clients = Mapping[str, Sequence[Any]] | Callable[[str], Sequence[Any]]
+Clients = Mapping[str, Sequence[Any]] | Callable[[str], Sequence[Any]] | str | os.PathLike[str]
 
 
 def cores() -> int:
@@ -77,25 +78,56 @@ def _called(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
+def _own_federation(
+    clients: Clients, test: Sequence[Any] | Mapping[str, Sequence[Any]] | None, ids: Sequence[str] | None
+) -> Federation:
+    if isinstance(clients, str | os.PathLike):
+        store = open_store(Path(clients))
+        train, testing = (
+            Split(split.ids, split.sizes, partial(_stored_pair, split))
+            for split in (store.split("train"), store.split("test"))
+        )
+        return Federation(train, testing, str(clients))
+    if test is None:
+        raise UserError("a test set is needed: pass test=(inputs, targets)")
+    if callable(clients):
+        if ids is None:
+            raise UserError("clients is a function, so the ids are needed too: pass client_ids=[...]")
+        train = from_function(partial(_read_pair, clients), ids)
+    elif isinstance(clients, Mapping):
+        train = from_arrays({name: _pair(arrays, name) for name, arrays in clients.items()})
+    else:
+        raise UserError(f"clients is a {type(clients).__name__}; pass a mapping of id to (inputs, targets)")
+    return Federation(train, from_arrays(test if isinstance(test, Mapping) else {"test": test}), "own")
+
+
+def _stored_pair(split: StoredSplit, client: int) -> Arrays:
+    columns = split.columns(client)
+    return np.asarray(columns["features"]), np.asarray(columns["label"])
+
+
 def own_task(
     model: nn.Module | Callable[[], nn.Module],
     loss: Callable[[Tensor, Tensor], Tensor],
     clients: Clients,
-    test: Sequence[Any] | Mapping[str, Sequence[Any]],
+    test: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
     client_ids: Sequence[str] | None = None,
     metrics: Mapping[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] | None = None,
     better: str = "higher",
     name: str = "own",
 ) -> Task:
-    """A task from your own parts; see `fedopt.run` for what they are."""
-    if callable(clients):
-        if client_ids is None:
-            raise UserError("clients is a function, so the ids are needed too: pass client_ids=[...]")
-        train: Split = from_function(partial(_read_pair, clients), client_ids)
-    else:
-        train = from_arrays({name: _pair(arrays, name) for name, arrays in clients.items()})
-    testing = from_arrays(test if isinstance(test, Mapping) else {"test": test})
-    federation = Federation(train, testing, "own")
+    """A task from your own parts.
+
+    `model` is a module, or a function that builds one (then the seed decides its initial weights); `loss` a
+    function of outputs and targets, such as `torch.nn.functional.cross_entropy`. `clients` maps ids to pairs
+    of arrays (inputs, targets), is a function from an id to such a pair (with `client_ids`), or names a
+    directory that `fedopt data import own` has written, which has a test set too. `test` is a pair of arrays,
+    or a mapping like `clients`. `metrics` maps names to functions of outputs and targets that return the
+    numerator and the denominator of each example, as `fedopt.tasks.metrics.accuracy` does; the first is the
+    headline.
+    """
+    federation = _own_federation(clients, test, client_ids)
+    train = federation.train
     build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_called, model)
     return Task(
         name=name,
@@ -117,7 +149,7 @@ def run(
     rounds: int | None = None,
     seed: int | None = None,
     config: Mapping[str, Any] | None = None,
-    data: str = "synthetic",
+    data: str | None = None,
     executor: str = "serial",
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -138,7 +170,10 @@ def run(
     given = (("rounds", rounds), ("seed", seed), ("buffers", buffers))
     settings |= {key: value for key, value in given if value is not None}
     name, entry, build = _algorithm(algorithm)
-    resolved = resolve(chosen, name, settings, data if isinstance(task, str) else "own", entry)
+    if data is not None and not isinstance(task, str):
+        raise UserError("data is for the named tasks; a task of your own has its clients already")
+    source = "own" if not isinstance(task, str) else data or "synthetic"
+    resolved = resolve(chosen, name, settings, source, entry)
     initial = None
     if init is not None:
         initial, checksum = read_weights(Path(init), fresh_model(chosen, resolved), resolved.buffers)
@@ -173,6 +208,9 @@ def _algorithm(
     own = Entry("your own", "", lambda: None, clients=(), servers=())  # type: ignore[arg-type,return-value]
     if isinstance(algorithm, Algorithm):
         return "own", own, partial(_given, algorithm)
+    if isinstance(algorithm, partial):  # its arguments are part of which run it is
+        arguments = [*map(repr, algorithm.args), *(f"{k}={v!r}" for k, v in algorithm.keywords.items())]
+        return f"{getattr(algorithm.func, '__name__', 'own')}({', '.join(arguments)})", own, algorithm
     return getattr(algorithm, "__name__", "own"), own, algorithm
 
 
@@ -191,10 +229,14 @@ class LoadedRun(NamedTuple):
     config: Config
 
 
-def load(run: str | os.PathLike[str], model: nn.Module | None = None, round: int | None = None) -> LoadedRun:
+def load(
+    run: str | os.PathLike[str],
+    model: nn.Module | Callable[[], nn.Module] | None = None,
+    round: int | None = None,
+) -> LoadedRun:
     """The trained model of a run directory: its newest checkpoint, or that of `round`.
 
-    A run on a task of your own does not hold your module: pass one of the same shape as `model`.
+    A run on a task of your own does not hold your module: pass it, or a function that builds it, as `model`.
     """
     path = Path(run)
     file = path / "config.toml"
@@ -203,8 +245,13 @@ def load(run: str | os.PathLike[str], model: nn.Module | None = None, round: int
     config = read_config(file)
     if model is None:
         if config.task not in TASKS:
-            raise UserError(f"{path} is a run of your own task {config.task!r}; pass its module as `model`")
+            raise UserError(
+                f"{path} is a run of your own task {config.task!r}, whose module it does not hold; in "
+                "Python, fedopt.load(run, model=your_module)"
+            )
         model = fresh_model(TASKS[config.task], config)
+    elif not isinstance(model, nn.Module):
+        model = model()
     done = checkpoints.rounds(path / "checkpoints")
     if not done:
         raise UserError(f"{path} has no checkpoint yet; let it run until checkpoint.every rounds are done")

@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
 def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint and remove all but the last `keep`."""
     position = checkpoint.position
-    state = save({name: v.contiguous() for name, v in flatten(position.state).items()})
+    state = save({name: v.clone() for name, v in flatten(position.state).items()})
     words = {
         "round": position.round,
         "client_schedule": position.client_schedule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedopt.algorithms import build
-from fedopt.engine.evaluate import measure_clients
+from fedopt.engine.evaluate import means, measure_clients
 from fedopt.engine.executors import Executor
 from fedopt.engine.runner import single_thread
 from fedopt.errors import FedoptError, UserError, unknown
@@ -22,7 +23,7 @@ from fedopt.experiments.problems import problem_of
 from fedopt.experiments.progress import Progress
 from fedopt.experiments.records import read_run
 from fedopt.experiments.report import write_report
-from fedopt.experiments.run import RunResult, execute
+from fedopt.experiments.run import LAST_ROUNDS, RunResult, execute, finite
 from fedopt.experiments.table import comparison_table, explanation, unit_of
 from fedopt.experiments.weights import read_weights
 
@@ -87,15 +88,25 @@ def describe(result: RunResult) -> str:
     unit = unit_of(result.metric)
     value = "none" if result.value is None else unit.text(result.value)
     loss = "none" if result.train_loss is None else f"{result.train_loss:.4f}"
+    last = f"the last {min(LAST_ROUNDS, result.rounds)} rounds"
     return "\n".join(
         [
-            f"{result.task} {result.algorithm}, {result.rounds} rounds, seed {result.seed}",
-            f"  {unit.name}  {value}   (mean over the evaluations of the last 100 rounds)",
-            f"  train loss  {loss}   (mean over the last 100 rounds)",
+            f"{result.task} {result.algorithm}, {result.rounds} rounds, seed {result.seed}, "
+            f"{result.data} data",
+            f"  {unit.name}  {value}   (mean over the evaluations of {last})",
+            f"  train loss  {loss}   (mean over {last})",
+            *_full_test(result),
             f"  parameters  {result.params:,}   x sha256 {result.x_sha256[:16]}",
             f"  run         {result.path}",
         ]
     )
+
+
+def _full_test(result: RunResult) -> list[str]:
+    if result.full_test is None:
+        return []
+    values = ", ".join(f"{name} {value:.4f}" for name, value in result.full_test.items() if value is not None)
+    return [f"  full test set  {values}"]
 
 
 def compare(
@@ -107,8 +118,7 @@ def compare(
     data: str,
     executor: str,
     workers: int | None,
-    out: Path,
-    command: str,
+    out: Path | None,
 ) -> tuple[list[RunResult], list[str], Path]:
     """`fedopt compare`: results, what failed, and the report.
 
@@ -116,12 +126,18 @@ def compare(
     """
     if not algorithms:
         raise UserError("--algorithms names none; for example --algorithms fedavg,fedyogi")
+    repeated = [name for name in algorithms if list(algorithms).count(name) > 1]
+    if repeated:
+        raise UserError(f"--algorithms names {repeated[0]!r} twice; a comparison has one run of each")
     fixed = {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
-    requests = {}
+    requests, hashes = {}, []
     for algorithm in algorithms:
         request = Request(task, _settings_for(algorithm, settings, algorithms) | fixed, data)
-        resolve(find_task(task), algorithm, request.settings, data)
+        hashes.append(resolve(find_task(task), algorithm, request.settings, data).short_hash())
         requests[algorithm] = request
+    if out is None:  # the same comparison finds its runs again
+        digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
+        out = Path("runs") / task / f"compare-{digest}"
     results: list[RunResult] = []
     failed: list[str] = []
     with open_executor(executor, workers) as place:
@@ -181,22 +197,22 @@ def evaluate(path: Path, split: str, executor: str, workers: int | None) -> dict
     problem = problem_of(task, loaded.config, partial(build, "fedavg", None, None, {}))  # nothing is trained
     clients = getattr(problem.federation(), split)
     with open_executor(executor, workers) as place, single_thread():
-        place.load(problem, clients.client(0))
-        rows = measure_clients(place, loaded.x, split, len(clients.ids))
-    weights = np.array([row["examples"] for row in rows])
-    names = [name for name in rows[0] if name != "examples"]
-    columns = {name: np.array([row[name] for row in rows]) for name in names}
-    spread = {str(q): float(np.nanpercentile(columns[task.metric], q)) for q in PERCENTILES}
+        place.load(problem, clients.gather(np.arange(1)))
+        parts = measure_clients(place, loaded.x, split, len(clients.ids))
+    by_client = np.array([means([part])[task.metric] for part in parts])
+    known = by_client[np.isfinite(by_client)]  # a client may have nothing that the metric counts
     return {
         "run": str(path),
         "round": loaded.round,
         "split": split,
         "data": problem.federation().source,
-        "clients": len(rows),
-        "examples": int(weights.sum()),
+        "clients": len(parts),
+        "examples": sum(part.examples for part in parts),
         "metric": task.metric,
-        **{name: float(np.average(column, weights=weights)) for name, column in columns.items()},
-        "percentiles_over_clients": spread,
+        **{name: finite(value) for name, value in means(parts).items()},
+        "percentiles_over_clients": {
+            str(q): float(np.percentile(known, q)) if len(known) else None for q in PERCENTILES
+        },
     }
 
 
@@ -208,10 +224,11 @@ def print_evaluation(measured: Mapping[str, Any]) -> None:
     )
     table.add_column("over")
     table.add_column(unit.name, justify="right")
-    mean = measured[measured["metric"]]
-    table.add_row(f"all {measured['examples']:,} examples", unit.text(mean))
-    for q, value in measured["percentiles_over_clients"].items():
-        table.add_row(f"clients, {q}th percentile", unit.text(value))
+    rows = {f"all {measured['examples']:,} examples": measured[measured["metric"]]}
+    rows |= {f"clients, {q}th percentile": v for q, v in measured["percentiles_over_clients"].items()}
+    for name, value in rows.items():
+        table.add_row(name, "-" if value is None else unit.text(value))
     console = Console()
     console.print(table)
-    console.print(f"loss {measured['loss']:.4f} over {measured['clients']:,} clients", highlight=False)
+    loss = "not finite" if measured["loss"] is None else f"{measured['loss']:.4f}"
+    console.print(f"loss {loss} over {measured['clients']:,} clients", highlight=False)

@@ -31,11 +31,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class _Table(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class _Side(_Table):
+class _Side(_Section):
     """What the client's and the server's tables have in common. None: not an option of what is selected."""
 
     optimizer: str | None = None
@@ -62,7 +62,7 @@ class _Side(_Table):
     min_delta: NonNegative | None = None
 
 
-class ClientTable(_Side):
+class ClientSection(_Side):
     batch_size: Count
     epochs: Count | None = None  # absent where steps are given
     steps: Count | None = None
@@ -74,22 +74,23 @@ class ClientTable(_Side):
     state: Literal["reset", "average"] | None = None
 
 
-class ServerTable(_Side):
+class ServerSection(_Side):
     pass
 
 
-class EvalTable(_Table):
+class EvalSection(_Section):
     every: Count
     last_every: Count
     sample: Annotated[int, Field(ge=0)]
+    final: Literal["sample", "full"]  # what is measured after the last round
 
 
-class CheckpointTable(_Table):
+class CheckpointSection(_Section):
     every: Count
     keep: Count
 
 
-class Config(_Table):
+class Config(_Section):
     """A resolved configuration; `document()` is what `config.toml` holds."""
 
     task: str
@@ -103,13 +104,13 @@ class Config(_Table):
     patience: Count  # rounds without a finite client before the run is given up
     buffers: Literal["refuse", "freeze"]  # what to do with a model's running statistics
     init: str  # "seed", or the checksum of the weights that the run starts from
-    client: ClientTable
-    server: ServerTable
+    client: ClientSection
+    server: ServerSection
     loss: dict[str, Any]  # reduction, and options of the task's loss
     data: dict[str, Any]
     model: dict[str, Any] = Field(default_factory=dict)  # empty for a model of the user's own
-    eval: EvalTable
-    checkpoint: CheckpointTable
+    eval: EvalSection
+    checkpoint: CheckpointSection
 
     def document(self) -> dict[str, Any]:
         """Nested tables of plain values, without what does not apply."""
@@ -211,7 +212,7 @@ def _defaults(
     client = _choice(settings, "client.optimizer", entry.clients, algorithm) if entry.clients else None
     server = _choice(settings, "server.optimizer", entry.servers, algorithm) if entry.servers else None
     variant = _choice(settings, "variant", tuple(VARIANTS))
-    rates = default_rates(task, entry, client or "sgd", server or "sgd")
+    rates = default_rates(task, algorithm, client or "sgd", server or "sgd")
     one_client = algorithm == "centralized"
     values: dict[str, Any] = {
         "task": task.name,
@@ -236,9 +237,11 @@ def _defaults(
         "server.lr": rates.server_lr,
         "loss.reduction": task.reduction,
         "data.source": source,
+        **_store_identity(source),
         "eval.every": 50,
         "eval.last_every": 10,
         "eval.sample": task.eval_sample,
+        "eval.final": "full" if task.full_test_at_end and source != "synthetic" else "sample",
         "checkpoint.every": 10,
         "checkpoint.keep": 2,
     }
@@ -269,6 +272,14 @@ def _square(tau: Any) -> float:
         return float(tau) * float(tau)
     except (TypeError, ValueError, OverflowError):
         return 0.0
+
+
+def _store_identity(source: str) -> dict[str, str]:
+    """The checksum of a store's manifest: a run is not continued on other data in the same place."""
+    manifest = Path(source) / "manifest.json"
+    if not manifest.is_file():
+        return {}
+    return {"data.manifest": "sha256:" + hashlib.sha256(manifest.read_bytes()).hexdigest()}
 
 
 def _choice(
@@ -303,7 +314,7 @@ def _conflicts(
     if algorithm == "centralized" and values["clients_per_round"] != 1:
         problems.append("centralized has one client, the union of all; leave clients_per_round at 1")
     for key in settings:
-        if key in ("task", "algorithm", "init"):
+        if key in ("task", "algorithm", "init", "data.manifest"):
             problems.append(f"{key!r} is chosen by the command itself, not by a setting")
         if (
             key.startswith(("data.", "model.", "loss."))
@@ -311,6 +322,9 @@ def _conflicts(
             and type(values[key]) is not type(defaults[key])
         ):
             problems.append(f"{key} must be of the kind of {defaults[key]!r}, got {values[key]!r}")
+        elif key.startswith(("data.", "model.")) and isinstance(settings[key], int | float):
+            if not 0 <= settings[key] < float("inf"):
+                problems.append(f"{key} must be 0 or more and finite, got {settings[key]!r}")
     for key, allowed in {"loss.reduction": ("mean", "sum"), **task.choices}.items():
         if values[key] not in allowed:
             problems.append(str(unknown(key, str(values[key]), allowed)))
@@ -321,7 +335,7 @@ def _no_such_key(key: str, defaults: Mapping[str, Any], algorithm: str) -> str:
     side, _, name = key.partition(".")
     if (
         side in ("client", "server")
-        and name in (ClientTable if side == "client" else ServerTable).model_fields
+        and name in (ClientSection if side == "client" else ServerSection).model_fields
     ):
         optimizer, schedule = (
             defaults.get(f"{side}.{part}", "its own") for part in ("optimizer", "schedule")

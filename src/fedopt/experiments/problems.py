@@ -11,18 +11,18 @@ from fedopt.algorithms.schedules import SCHEDULES, Schedule, warm_up
 from fedopt.data import Federation, union
 from fedopt.engine.loop import Plan
 from fedopt.engine.problem import LocalWork, Problem
-from fedopt.experiments.config import ClientTable, Config, ServerTable
+from fedopt.experiments.config import ClientSection, Config, ServerSection
 from fedopt.tasks import Task
 
 
-def _pick(table: ClientTable | ServerTable, factory: Callable[..., Any]) -> dict[str, Any]:
+def _pick(table: ClientSection | ServerSection, factory: Callable[..., Any]) -> dict[str, Any]:
     return {name: getattr(table, name) for name in keywords(factory)}
 
 
 def algorithm_of(config: Config) -> Callable[[], Algorithm]:
     """How the configured algorithm is built, in any process."""
     entry = ALGORITHMS[config.algorithm]
-    sides: dict[str, ClientTable | ServerTable] = {"client": config.client, "server": config.server}
+    sides: dict[str, ClientSection | ServerSection] = {"client": config.client, "server": config.server}
     client, server = (
         (table.optimizer, _pick(table, OPTIMIZERS[table.optimizer])) if table.optimizer else None
         for table in sides.values()
@@ -41,7 +41,9 @@ def _united(open_federation: Callable[[], Federation]) -> Federation:
 def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None) -> Problem:
     """The task with the configuration's options applied; `algorithm` replaces a registered one."""
     preparing = {name: config.data[name] for name in keywords(task.prepare)}
-    options = {name: value for name, value in config.data.items() if name not in ("source", *preparing)}
+    options = {
+        name: value for name, value in config.data.items() if name not in ("source", "manifest", *preparing)
+    }
     federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **options)
     loss = {name: value for name, value in config.loss.items() if name != "reduction"}
     client = config.client
@@ -62,7 +64,7 @@ def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | 
     )
 
 
-def schedule_of(table: ClientTable | ServerTable) -> Schedule:
+def schedule_of(table: ClientSection | ServerSection) -> Schedule:
     factory = SCHEDULES[table.schedule]
     return warm_up(factory(table.lr, **_pick(table, factory)), table.warmup)
 

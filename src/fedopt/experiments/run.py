@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from torch import nn
 
 from fedopt.algorithms import Vector
 from fedopt.data import Federation
-from fedopt.engine.evaluate import fixed_sample, is_evaluated, sample_size
+from fedopt.engine.evaluate import fixed_sample, is_evaluated, means, measure_clients, sample_size
 from fedopt.engine.executors import Executor
 from fedopt.engine.loop import Plan, Position, Step, start, train
+from fedopt.engine.memory import ClientMemory, MemoryTable
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import ClientTable, MemoryTable, Setting
-from fedopt.engine.runner import initial_vector
+from fedopt.engine.round import Setting
+from fedopt.engine.runner import initial_vector, single_thread
 from fedopt.engine.sampling import SAMPLERS
 from fedopt.errors import FedoptError, UserError
 from fedopt.experiments.config import Config
@@ -50,6 +52,8 @@ class RunResult:
     x: Vector = field(repr=False)
     train: list[dict[str, Any]] = field(repr=False)
     test: list[dict[str, Any]] = field(repr=False)
+    full_test: dict[str, float | None] | None  # after the last round, where eval.final is "full"
+    data: str  # "synthetic", or where the data came from
     path: Path | None
     problem: Problem = field(repr=False)
 
@@ -62,9 +66,9 @@ class RunResult:
 
     def summary(self) -> dict[str, Any]:
         """The JSON object of `--json`."""
-        names = "task algorithm rounds seed train_loss metric value params x_sha256 seconds".split()
-        run = {} if self.path is None else {"run": str(self.path)}
-        return {name: getattr(self, name) for name in names} | run
+        names = "task algorithm rounds seed train_loss metric value params x_sha256 seconds data".split()
+        optional = {"full_test": self.full_test, "run": None if self.path is None else str(self.path)}
+        return {name: getattr(self, name) for name in names} | {k: v for k, v in optional.items() if v}
 
 
 class _Journal:
@@ -118,7 +122,7 @@ def execute(
     }
     directory = RunDirectory(out, config, info) if out else None
     try:
-        return _execute(config, problem, executor, federation, directory, initial, on_step, say)
+        return _execute(config, problem, executor, federation, directory, initial, on_step, say, command)
     except FedoptError as error:
         if directory:
             directory.update(status="failed", message=str(error))
@@ -137,6 +141,7 @@ def _execute(
     initial: Vector | None,
     on_step: OnStep | None,
     say: Callable[[str], None],
+    command: str,
 ) -> RunResult:
     algorithm = problem.algorithm()
     x = initial_vector(problem) if initial is None else initial
@@ -148,11 +153,20 @@ def _execute(
     )
     if directory and directory.done and position.round >= config.rounds:
         say(f"{directory.path} is finished: {position.round} rounds")
-        return _result(config, problem, position, journal, seconds, directory)
+        return _result(
+            config,
+            problem,
+            position,
+            journal,
+            seconds,
+            directory,
+            federation.source,
+            directory.info.get("full_test"),
+        )
     if position.round:
         say(f"continuing after round {position.round}")
     if directory:
-        directory.update(status="running", rounds=config.rounds, message=None)
+        directory.update(status="running", rounds=config.rounds, message=None, command=command)
 
     executor.load(problem, fixed_sample(federation.test, examples))
     setting = Setting(
@@ -174,7 +188,14 @@ def _execute(
             directory.commit(position, seconds)
         if on_step:
             on_step(step)
-    result = _result(config, problem, position, journal, time.monotonic() - began, directory)
+    full_test = None
+    if config.eval.final == "full":
+        say(f"measuring the full test set of {len(federation.test.ids):,} clients")
+        with single_thread():
+            parts = measure_clients(executor, position.state.x, "test", len(federation.test.ids))
+        full_test = {name: finite(value) for name, value in means(parts).items()}
+    seconds, source = time.monotonic() - began, federation.source
+    result = _result(config, problem, position, journal, seconds, directory, source, full_test)
     if directory:
         summary = result.summary()
         directory.update(status="done", **{key: summary[key] for key in summary if key != "run"})
@@ -188,7 +209,7 @@ def _begin(
     plan: Plan,
     population: int,
     say: Callable[[str], None],
-) -> tuple[Position, float, _Journal, ClientTable]:
+) -> tuple[Position, float, _Journal, ClientMemory]:
     """The position to go on from, the seconds spent so far, the journal, and the clients' table."""
     position, seconds = start(state, plan), 0.0
     if directory is None:
@@ -211,7 +232,7 @@ def _lines(step: Step, seconds: float) -> list[dict[str, Any]]:
         line: dict[str, Any] = {
             "round": done,
             "split": "train",
-            "loss": None if report.loss is None else _finite(report.loss),
+            "loss": None if report.loss is None else finite(report.loss),
             "clients": report.clients,
             "rejected": len(report.rejected),
             "skipped": report.skipped,
@@ -227,13 +248,14 @@ def _lines(step: Step, seconds: float) -> list[dict[str, Any]]:
             line["rejected_clients"] = list(report.rejected[:10])
         lines.append(line)
     if step.evaluation is not None:
-        values = {name: _finite(value) for name, value in step.evaluation.items()}
+        values = {name: finite(value) for name, value in step.evaluation.items()}
         lines.append({"round": done, "split": "test", **values, "seconds": round(seconds, 3)})
     return lines
 
 
-def _finite(value: float) -> float | None:
-    return value if abs(value) < float("inf") else None
+def finite(value: float) -> float | None:
+    """`value`, or None for JSON where it is not finite."""
+    return value if isfinite(value) else None
 
 
 def _result(
@@ -243,6 +265,8 @@ def _result(
     journal: _Journal,
     seconds: float,
     directory: RunDirectory | None,
+    source: str,
+    full_test: dict[str, float | None] | None,
 ) -> RunResult:
     x = position.state.x
     metric = next(iter(problem.metrics))
@@ -265,6 +289,8 @@ def _result(
         x=x,
         train=train_lines,
         test=test_lines,
+        full_test=full_test,
+        data=source,
         path=directory.path if directory else None,
         problem=problem,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedopt.algorithms import State
-from fedopt.engine.round import ClientTable, MemoryTable
+from fedopt.engine.memory import ClientMemory, MemoryTable
 from fedopt.errors import UserError
 from fedopt.experiments import checkpoint as checkpoints
 from fedopt.experiments.checkpoint import Checkpoint
@@ -22,8 +22,6 @@ from fedopt.experiments.client_table import DiskTable, check_disk
 from fedopt.experiments.config import Config, read_config
 from fedopt.experiments.records import flatten, read_run
 from fedopt.files import disk_errors, write_atomically
-
-STATES = ("running", "done", "failed")
 
 
 class RunDirectory:
@@ -106,7 +104,7 @@ class RunDirectory:
             self._metrics.seek(length)
         read_run(self.path)  # what is left must be readable
 
-    def client_table(self, keeps: tuple[str, ...], d: int, population: int, round: int) -> ClientTable:
+    def client_table(self, keeps: tuple[str, ...], d: int, population: int, round: int) -> ClientMemory:
         """Where clients' state lives; on disk if the algorithm has any."""
         if not keeps:
             return MemoryTable()

@@ -181,7 +181,9 @@ def comparison_table(records: Sequence[RunRecord]) -> Table:
     `explanation` says in words how to read it.
     """
     summaries = summarise(records)
-    shown = columns(summaries)
+    shown = [
+        column for column in columns(summaries) if not column.title.startswith("MB to")
+    ]  # 80 columns wide
     table = Table(
         title=Text(headline(records), style="bold"),
         title_justify="left",

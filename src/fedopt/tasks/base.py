@@ -47,7 +47,6 @@ class PaperSettings:
     rates: Mapping[str, Rates]
     results: Mapping[str, float]  # its performance table, in the table's own unit
     tau_grid: Grid = Grid(-5, -1, 1)
-    source: str = "tables of batch sizes, learning rates, tau and performance"
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class Task:
     better: str = "higher"
     clients_per_round: int = 10  # where no paper says otherwise
     eval_sample: int = 0  # examples of the test set used during training; 0 is all of them
+    full_test_at_end: bool = False  # whether a run on real data ends with the full test set
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # for weighting by tokens
     paper: PaperSettings | None = None
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of options that are names

@@ -18,6 +18,7 @@ from fedopt.models.lstm import NextWord
 from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
 from fedopt.tasks.reading import Columns, Raw, federation, open_raw
 from fedopt.tasks.text_metrics import (
+    precision,
     predicted_tokens,
     recall_at_5,
     shifted,
@@ -84,6 +85,7 @@ SO_NWP = Task(
         "accuracy_with_oov": token_accuracy,
     },
     eval_sample=10_000,
+    full_test_at_end=True,
     tokens=predicted_tokens,
     paper=PaperSettings(
         rounds=1500,
@@ -132,9 +134,10 @@ SO_LR = Task(
     choices={"data.bag": text.BAGS},
     prepare=_many_hot,
     loss=tag_loss,
-    metrics={"recall_at_5": recall_at_5},
+    metrics={"recall_at_5": recall_at_5, "precision": precision},
     reduction="sum",
     eval_sample=10_000,
+    full_test_at_end=True,
     paper=PaperSettings(
         rounds=1500,
         clients_per_round=10,

@@ -56,6 +56,12 @@ def tag_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
 
 
+def precision(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """True tags among those given a probability above one half, and how many those are."""
+    named = (outputs > 0).float()
+    return (named * targets).sum(1), named.sum(1)
+
+
 def recall_at_5(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """True tags among the five likeliest, and true tags, of each example (so a micro-average).
 

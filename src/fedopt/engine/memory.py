@@ -1,0 +1,44 @@
+"""What clients keep between rounds (SCAFFOLD's c_i): rows exist only for clients that were seen."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fedopt.algorithms import Vector
+
+
+class ClientMemory(Protocol):
+    """A table of rows by client; a round's rows count from the next round on."""
+
+    def read(self, client: int) -> tuple[Vector, ...] | None: ...
+
+    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None: ...
+
+    def discard(self, t: int) -> None:
+        """Take back what round t wrote."""
+
+
+class MemoryTable:
+    """A table without a run directory behind it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Vector, ...]] = {}
+        self._before: dict[int, tuple[Vector, ...] | None] = {}
+        self._t = -1
+
+    def read(self, client: int) -> tuple[Vector, ...] | None:
+        return self._rows.get(client)
+
+    def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None:
+        if t != self._t:
+            self._t, self._before = t, {}
+        self._before[client] = self._rows.get(client)
+        self._rows[client] = tuple(v.clone() for v in vectors)
+
+    def discard(self, t: int) -> None:
+        for client, row in self._before.items():
+            if row is None:
+                del self._rows[client]
+            else:
+                self._rows[client] = row
+        self._before = {}
