@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
 from fedopt.algorithms.schedules import SCHEDULES
+from fedopt.experiments.listings import result_text
 from fedopt.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,7 +76,7 @@ def settings() -> str:
             table(
                 ("", *paper.rates),
                 ("best log10 rates: client / server / tau", *(_log(rates) for rates in paper.rates.values())),
-                ("the paper's result", *(f"{paper.results[name]:g}" for name in paper.rates)),
+                ("the paper's result", *(result_text(task, paper.results[name]) for name in paper.rates)),
             ),
         ]
     return "\n\n".join(parts)

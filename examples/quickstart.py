@@ -2,7 +2,6 @@
 
 import numpy as np
 from torch import nn
-from torch.nn.utils import vector_to_parameters
 
 import fedopt
 
@@ -32,5 +31,4 @@ result = fedopt.run(task, algorithm="fedyogi", rounds=60, config={"server.lr": 0
 for line in result.test:
     print(f"round {line['round']:3}: test accuracy {line['accuracy']:.3f}, loss {line['loss']:.3f}")
 
-model = network()
-vector_to_parameters(result.x, model.parameters())  # the trained model, to use as any other
+model = result.model  # the trained network, to use as any other

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, Entry, keywords
-from fedopt.tasks import TASKS
-from fedopt.tasks.base import Grid, Rates
+from fedopt.tasks import TASKS, Task
+from fedopt.tasks.base import Grid, PaperSettings, Rates
 
 
 def _grid(grid: Grid) -> str:
@@ -21,6 +21,11 @@ def _rates(rates: Rates) -> str:
 def _unit(metric: str) -> str:
     """The metric as the paper's table shows it."""
     return "MSE x 1000" if metric == "mse" else f"{metric.replace('_', ' ')} %"
+
+
+def result_text(task: Task, value: float) -> str:
+    """A result with the digits that the paper prints."""
+    return f"{value:.2f}" if task.metric == "mse" else f"{value:.1f}"
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -47,11 +52,14 @@ def print_tasks(console: Console | None = None) -> None:
         counts = [f"{n:,}" for n in (paper.rounds, paper.clients_per_round, paper.batch_size)]
         settings.add_row(task.name, *counts, _grid(paper.client_grid), _grid(paper.server_grid))
         rates.add_row(task.name, *(_rates(paper.rates[name]) for name in names))
-        results.add_row(task.name, _unit(task.metric), *(f"{paper.results[name]:g}" for name in names))
+        results.add_row(
+            task.name, _unit(task.metric), *(result_text(task, paper.results[name]) for name in names)
+        )
+    tau = _grid(PaperSettings.tau_grid)
     for table in (settings, rates, results):
         console.print(table)
     console.print(
-        "Grids are in log10, first:last:step; tau is tuned over -5:-1:1. SCAFFOLD has no printed rates: a "
+        f"Grids are in log10, first:last:step; tau is tuned over {tau}. SCAFFOLD has no printed rates: a "
         "run of it starts from FedAvg's.",
         highlight=False,
     )
