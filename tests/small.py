@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedopt import rng
 from fedopt.algorithms import ALGORITHMS
-from fedopt.data import Arrays, Federation, generated
+from fedopt.data import Arrays, Federation, Split
 from fedopt.engine.executors import Executor, Serial
 from fedopt.engine.memory import MemoryTable
 from fedopt.engine.round import Setting
@@ -62,8 +62,8 @@ def _test_client(index: int) -> Arrays:
 
 def federation(source: str, *, clients: int = 24) -> Federation:
     ids = [f"c{i:02d}" for i in range(clients)]
-    train = generated(ids, sizes(clients), partial(_train_client, clients))
-    return Federation(train, generated(["t0", "t1"], np.array([40, 40]), _test_client), "small")
+    train = Split(ids, sizes(clients), partial(_train_client, clients))
+    return Federation(train, Split(["t0", "t1"], np.array([40, 40]), _test_client), "small")
 
 
 def network(*, dropout: float = 0.5, hidden: int = HIDDEN, features: int = FEATURES) -> nn.Module:

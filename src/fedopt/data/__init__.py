@@ -1,5 +1,5 @@
 """Federations: clients by id, each with its examples, and the generators that need no download."""
 
-from fedopt.data.federation import Arrays, Federation, Split, from_arrays, from_function, generated, union
+from fedopt.data.federation import Arrays, Federation, Split, from_arrays, from_function, union
 
-__all__ = ["Arrays", "Federation", "Split", "from_arrays", "from_function", "generated", "union"]
+__all__ = ["Arrays", "Federation", "Split", "from_arrays", "from_function", "union"]

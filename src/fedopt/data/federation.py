@@ -67,11 +67,6 @@ class Federation(NamedTuple):
     source: str  # "synthetic", or where the data came from
 
 
-def generated(ids: Sequence[str], sizes: NDArray[np.int64], examples: Callable[[int], Arrays]) -> Split:
-    """Clients that a function makes from their position when they are needed."""
-    return Split(ids, sizes, examples)
-
-
 def _lookup(arrays: Sequence[Arrays], index: int) -> Arrays:
     return arrays[index]
 

@@ -21,9 +21,9 @@ from fedopt.experiments.api import find_task, fresh_model, load, open_executor
 from fedopt.experiments.config import Config, parse_settings, resolve
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.progress import Progress
-from fedopt.experiments.records import read_run
+from fedopt.experiments.records import LAST_ROUNDS, read_run
 from fedopt.experiments.report import write_report
-from fedopt.experiments.run import LAST_ROUNDS, RunResult, execute, finite
+from fedopt.experiments.run import RunResult, execute, finite
 from fedopt.experiments.table import comparison_table, explanation, unit_of
 from fedopt.experiments.weights import read_weights
 

@@ -325,6 +325,9 @@ def _conflicts(
         elif key.startswith(("data.", "model.")) and isinstance(settings[key], int | float):
             if not 0 <= settings[key] < float("inf"):
                 problems.append(f"{key} must be 0 or more and finite, got {settings[key]!r}")
+    for side in ("client", "server"):
+        if f"{side}.first_step" in settings and values.get(f"{side}.bias_correction") is False:
+            problems.append(f"{side}.first_step would be ignored without {side}.bias_correction=true")
     for key, allowed in {"loss.reduction": ("mean", "sum"), **task.choices}.items():
         if values[key] not in allowed:
             problems.append(str(unknown(key, str(values[key]), allowed)))

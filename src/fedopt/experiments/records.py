@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from fedopt.errors import UserError
 
+LAST_ROUNDS = 100  # final numbers are means over these, as in the paper's tables
 NOT_METRICS = ("round", "split", "loss", "seconds")  # keys of a test line that are not the task's metric
 LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # used only where run.json does not say
 

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
-from fedopt.experiments.records import RunRecord, config_differences
+from fedopt.experiments.records import LAST_ROUNDS, RunRecord, config_differences
 from fedopt.experiments.table import (
     ABSENT,
-    LAST_ROUNDS,
     Summary,
     columns,
     data_name,

@@ -27,11 +27,11 @@ from fedopt.engine.sampling import SAMPLERS
 from fedopt.errors import FedoptError, UserError
 from fedopt.experiments.config import Config
 from fedopt.experiments.problems import plan_of
+from fedopt.experiments.records import LAST_ROUNDS
 from fedopt.experiments.rundir import RunDirectory
 from fedopt.models.flat import Flat
 from fedopt.version import __version__
 
-LAST_ROUNDS = 100  # the paper's results are means over these
 OnStep = Callable[[Step], None]
 
 

@@ -16,9 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedopt.errors import UserError
-from fedopt.experiments.records import RunRecord, labels, number
+from fedopt.experiments.records import LAST_ROUNDS, RunRecord, labels, number
 
-LAST_ROUNDS = 100  # final numbers are means over this many last rounds, as in the paper's tables
 NEAR_BEST = 0.1  # the target is what comes this near, as a fraction, to the best run's final value
 FRACTIONS = ("accuracy", "recall", "precision", "f1")  # metrics shown in per cent
 ABSENT = "–"

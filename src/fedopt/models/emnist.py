@@ -6,25 +6,12 @@ the published rates were tuned, "as_printed" the tables.
 
 from __future__ import annotations
 
-from math import sqrt
-
 import torch
 from torch import Tensor, nn
 
+from fedopt.models.keras import conv, dense
+
 ACTIVATIONS = ("as_run", "as_printed")
-
-
-def glorot_uniform_(module: nn.Module) -> nn.Module:
-    """Keras' default initialisation: Glorot-uniform kernels, zero biases."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            receptive = layer.weight[0, 0].numel() if layer.weight.ndim > 2 else 1
-            fan_out, fan_in = layer.weight.shape[:2]
-            bound = sqrt(6.0 / ((fan_in + fan_out) * receptive))
-            nn.init.uniform_(layer.weight, -bound, bound)
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-    return module
 
 
 class CharacterCNN(nn.Module):
@@ -36,15 +23,14 @@ class CharacterCNN(nn.Module):
 
     def __init__(self, *, classes: int = 62, activations: str = "as_run") -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3)
-        self.conv2 = nn.Conv2d(32, 64, 3)
+        self.conv1 = conv(1, 32, 3)
+        self.conv2 = conv(32, 64, 3)
         self.pool = nn.MaxPool2d(2)
         self.dropout1 = nn.Dropout(0.25)
-        self.dense1 = nn.Linear(9216, 128)
+        self.dense1 = dense(9216, 128)
         self.dropout2 = nn.Dropout(0.5)
-        self.dense2 = nn.Linear(128, classes)
+        self.dense2 = dense(128, classes)
         self.inner: nn.Module = nn.ReLU() if activations == "as_run" else nn.Identity()
-        glorot_uniform_(self)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B, 28, 28) -> (B, classes)
         h = self.inner(self.conv1(pixels.unsqueeze(1)))
@@ -68,11 +54,10 @@ class Autoencoder(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for fan_in, fan_out in zip(self.WIDTHS, self.WIDTHS[1:], strict=False):
-            layers.append(nn.Linear(fan_in, fan_out))
+            layers.append(dense(fan_in, fan_out))
             if fan_out != 30 or activations == "as_printed":
                 layers.append(nn.Sigmoid())
         self.layers = nn.Sequential(*layers)
-        glorot_uniform_(self)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B, 784) -> (B, 784)
         out: Tensor = self.layers(pixels)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 # The standard deviation of a standard normal that is cut at two; Keras divides by it.
 _STD_WHEN_CUT = 0.87962566103423978
@@ -33,8 +36,17 @@ def embedding(rows: int, width: int) -> nn.Embedding:
 
 
 def dense(inputs: int, outputs: int) -> nn.Linear:
-    """A Glorot-uniform kernel and a zero bias."""
-    layer = nn.Linear(inputs, outputs)
+    """A Glorot-uniform kernel and a zero bias, Keras' default."""
+    return _glorot(nn.Linear(inputs, outputs))
+
+
+def conv(inputs: int, outputs: int, size: int) -> nn.Conv2d:
+    """A convolution without padding, begun like `dense`."""
+    return _glorot(nn.Conv2d(inputs, outputs, size))
+
+
+def _glorot(layer: Layer) -> Layer:
     nn.init.xavier_uniform_(layer.weight)
+    assert layer.bias is not None
     nn.init.zeros_(layer.bias)
     return layer
