@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
-from fedopt.algorithms import Algorithm, Round, State
+from fedopt.algorithms import Algorithm, Round, State, Vector
 from fedopt.algorithms.state import flatten, is_finite
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.executors import Executor
 from fedopt.engine.memory import ClientMemory
-from fedopt.engine.runner import ClientJob
+from fedopt.engine.runner import ClientJob, Outcome
 from fedopt.engine.sampling import Sampler, longest_first
 from fedopt.errors import UserError
 
@@ -50,33 +50,20 @@ class Report(NamedTuple):
 def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) -> tuple[State, Report]:
     """Round t: x_t in `state`, x_{t+1} in what is returned."""
     algorithm, clients = setting.algorithm, setting.clients
-    population = len(clients.ids)
+    population, returned = len(clients.ids), len(algorithm.returns)
     cohort = setting.sampler(setting.seed, t, population, setting.cohort)  # Sample a subset S of clients
     cohort = longest_first(cohort, clients.sizes)
     round = Round(t, eta_l, eta, len(cohort), population)
-    sent = algorithm.sent(state)
 
-    mean, returned = BlockedMean(), len(algorithm.returns)
-    loss, examples = 0.0, 0
-    accepted: list[str] = []
-    rejected: list[str] = []
-    diverged: list[str] = []
+    mean, tally = BlockedMean(), _Tally(clients)
     jobs = [ClientJob(round, i) for i in cohort]
-    for outcome, vectors in setting.executor.map(jobs, sent, setting.table.read):  # for each i in S
-        if not vectors:  # too few examples for one batch
+    for outcome, vectors in setting.executor.map(jobs, algorithm.sent(state), setting.table.read):
+        if not tally.accepts(outcome, vectors):
             mean.skip()
             continue
-        if not outcome.finite:
-            mean.skip()
-            rejected.append(clients.ids[outcome.client])
-            continue
-        accepted.append(clients.ids[outcome.client])
-        if not isfinite(outcome.loss):
-            diverged.append(clients.ids[outcome.client])
         mean.add(outcome.weight, vectors[:returned])  # Delta_t = sum_i n_i / n Delta_i
         if algorithm.keeps:
             setting.table.write(t, outcome.client, vectors[returned:])
-        loss, examples = loss + outcome.loss, examples + outcome.examples
 
     value = mean.value()
     if value is not None:
@@ -86,18 +73,48 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
             state = after
         else:  # the mean was finite, the step was not: everything stays as it is
             setting.table.discard(t)
-            accepted, rejected = [], [*accepted, *rejected]
-    vector_bytes = 4 * len(state.x)
-    return state, Report(
-        loss=loss / examples if accepted and examples else None,
-        clients=len(accepted),
-        rejected=tuple(rejected),
-        diverged=tuple(dict.fromkeys([*rejected, *diverged])),
-        skipped=len(cohort) - len(accepted) - len(rejected),
-        examples=examples,
-        bytes_down=vector_bytes * len(algorithm.sends) * len(cohort),
-        bytes_up=vector_bytes * len(algorithm.returns) * (len(accepted) + len(rejected)),
-    )
+            tally.reject_all()
+    return state, tally.report(algorithm, len(cohort), len(state.x))
+
+
+class _Tally:
+    """Which clients took part and how it went, while the round runs."""
+
+    def __init__(self, clients: Split) -> None:
+        self._clients = clients
+        self._accepted: list[str] = []
+        self._rejected: list[str] = []
+        self._diverged: list[str] = []
+        self._loss, self._examples = 0.0, 0
+
+    def accepts(self, outcome: Outcome, vectors: tuple[Vector, ...]) -> bool:
+        """Whether a client enters the mean: it had a batch to train on, and its update is finite."""
+        if not vectors:
+            return False
+        name = self._clients.ids[outcome.client]
+        (self._accepted if outcome.finite else self._rejected).append(name)
+        if not (outcome.finite and isfinite(outcome.loss)):
+            self._diverged.append(name)
+        if outcome.finite:
+            self._loss, self._examples = self._loss + outcome.loss, self._examples + outcome.examples
+        return outcome.finite
+
+    def reject_all(self) -> None:
+        self._accepted, self._rejected = [], [*self._accepted, *self._rejected]
+        self._diverged = self._rejected
+
+    def report(self, algorithm: Algorithm, cohort: int, d: int) -> Report:
+        accepted, rejected = len(self._accepted), len(self._rejected)
+        return Report(
+            loss=self._loss / self._examples if accepted and self._examples else None,
+            clients=accepted,
+            rejected=tuple(self._rejected),
+            diverged=tuple(self._diverged),
+            skipped=cohort - accepted - rejected,
+            examples=self._examples,
+            bytes_down=4 * d * len(algorithm.sends) * cohort,
+            bytes_up=4 * d * len(algorithm.returns) * (accepted + rejected),
+        )
 
 
 def _check_state(before: State, after: State) -> None:
