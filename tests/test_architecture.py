@@ -19,7 +19,6 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # A module may import from its own package and from layers below it, never sideways or upwards.
 LAYERS = [
     {"cli"},
-    {"data_cli"},
     {"experiments"},
     {"engine"},
     {"algorithms", "tasks"},

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import publicfiles as files
+from fedopt.cli.data import app
 from fedopt.data.describe import histogram
-from fedopt.data_cli import app
 from fedopt.errors import UserError
 
 
