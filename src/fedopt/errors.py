@@ -3,6 +3,7 @@
 FedoptError          the base: the command line prints its one line
   UserError          the user's mistake: names what, where, what is allowed, what to do (exit 2)
   RunError           the run failed although it was asked for correctly (exit 1)
+    Diverged         its updates are no longer finite: other rates may train
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ class UserError(FedoptError):
 
 class RunError(FedoptError):
     """A run that was asked for correctly could not go on: it diverged, a client failed, a disk is full."""
+
+
+class Diverged(RunError):
+    """A run was given up because its updates were not finite; a sweep goes on without it."""
 
 
 def unknown(what: str, name: str, allowed: Iterable[str]) -> UserError:

@@ -71,6 +71,9 @@ class Algorithm(NamedTuple):
     sends: tuple[str, ...] = ("x",)  # fields of the state that every client of the round receives
     returns: tuple[str, ...] = ("delta",)
     keeps: tuple[str, ...] = ()
+    # A client leaves every coordinate whose gradient is zero as it was sent, and works on each alone: then it
+    # may be given the coordinates that its data touches, and no others.
+    still: bool = False
 
     def sent(self, state: State) -> tuple[Vector, ...]:
         """The vectors of `state` that travel to the clients."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer
+from fedopt.algorithms.optimizers import Optimizer, in_pieces
 
 
 class FedOptState(NamedTuple):
@@ -19,6 +19,7 @@ class FedOptState(NamedTuple):
 
 def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
     """Algorithm 1 for any CLIENTOPT (fresh in every round) and any SERVEROPT."""
+    server = in_pieces(server)
 
     def init(x: Vector) -> FedOptState:
         return FedOptState(x, server.init(x))
@@ -35,4 +36,4 @@ def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
         (delta,) = mean
         return FedOptState(*server.update(state.x, delta, round.eta, round.t, state.opt))  # x_{t+1}
 
-    return Algorithm(init, client_update, server_update)
+    return Algorithm(init, client_update, server_update, still=client.still)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from fedopt.algorithms.base import Vector
+from fedopt.models.part import Part, union
 
 BLOCK = 8
 
@@ -19,7 +20,8 @@ BLOCK = 8
 class BlockedMean:
     """sum_i w_i r_i / sum_i w_i for each returned vector; `add` must be called in cohort order.
 
-    A client that is left out still takes its place in its block: call `skip`.
+    A client that is left out still takes its place in its block: call `skip`. What a client returns may be
+    the part of a vector that it touched; the rest of it counts as zero.
 
     >>> mean = BlockedMean()
     >>> mean.add(1.0, [torch.tensor([1.0, 2.0])]); mean.add(3.0, [torch.tensor([5.0, 6.0])])
@@ -30,12 +32,15 @@ class BlockedMean:
     def __init__(self) -> None:
         self._total: list[Vector] | None = None
         self._block: list[Vector] | None = None
+        self._parts: list[tuple[Part, list[Vector]]] = []  # of this block, where clients return parts
         self._filled = 0
         self.weight = 0.0
         self.count = 0
 
-    def add(self, weight: float, vectors: Sequence[Vector]) -> None:
-        if self._block is None:
+    def add(self, weight: float, vectors: Sequence[Vector], part: Part | None = None) -> None:
+        if part is not None:
+            self._parts.append((part, [weight * v for v in vectors]))
+        elif self._block is None:
             self._block = [weight * v for v in vectors]
         else:
             for total, v in zip(self._block, vectors, strict=True):
@@ -54,14 +59,31 @@ class BlockedMean:
 
     def _close_block(self) -> None:
         self._filled = 0
+        if self._parts:
+            self._close_parts()
         if self._block is None:
             return
         if self._total is None:
             self._total = self._block
         else:
-            for total, part in zip(self._total, self._block, strict=True):
-                total += part
+            for total, v in zip(self._total, self._block, strict=True):
+                total += v
         self._block = None
+
+    def _close_parts(self) -> None:
+        """Add up what the block's clients touched, and only then add that to the whole."""
+        touched = union([part for part, _ in self._parts])
+        returned = len(self._parts[0][1])
+        sums = [torch.zeros(touched.size) for _ in range(returned)]
+        for part, vectors in self._parts:
+            place = part.within(touched)
+            for total, v in zip(sums, vectors, strict=True):
+                place.add(total, v)
+        if self._total is None:
+            self._total = [torch.zeros(touched.whole) for _ in range(returned)]
+        for total, v in zip(self._total, sums, strict=True):
+            touched.add(total, v)
+        self._parts = []
 
     def value(self) -> tuple[Vector, ...] | None:
         """The means, or None if every client was left out."""

@@ -14,6 +14,7 @@ from fedopt.algorithms.base import Round, Vector
 from fedopt.data import Arrays
 from fedopt.engine.problem import Problem
 from fedopt.models.flat import Flat
+from fedopt.models.part import Part
 from fedopt.tasks.base import Batch
 
 
@@ -41,12 +42,14 @@ class ClientWork:
         client: str,
         round: Round,
         kept: tuple[Vector, ...] | None,
+        part: Part | None = None,
     ) -> None:
         self.round = round
         self.kept = kept
         self.steps = problem.local.planned_steps(len(arrays[0]))
         self._problem = problem
         self._flat = flat
+        self._part = part  # of the model, on which the client works; None: the whole
         self._arrays = arrays
         self._client = client
         self._losses: list[tuple[int, Tensor]] = []  # read at the end: .item() in the loop would wait
@@ -68,7 +71,7 @@ class ClientWork:
     def gradient(self, x: Vector, batch: Batch) -> Vector:
         """The gradient of the batch's loss at `x`, flat; the loss is noted in the books."""
         inputs, targets = batch
-        self._flat.bind(x)
+        self._flat.bind(x, self._part)
         losses = self._problem.loss(self._flat.module(inputs), targets)
         n = len(targets)
         mean = losses.mean() if losses.ndim else losses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from fedopt.algorithms.schedules import Schedule
 from fedopt.engine.evaluate import is_evaluated, measure_sample
 from fedopt.engine.round import Report, Setting, run_round
 from fedopt.engine.runner import single_thread
-from fedopt.errors import RunError
+from fedopt.errors import Diverged, RunError
 
 
 class Position(NamedTuple):
@@ -52,7 +52,7 @@ def start(state: State, plan: Plan) -> Position:
     return Position(0, state, plan.client_rate.init, plan.server_rate.init)
 
 
-def train(setting: Setting, plan: Plan, position: Position) -> Iterator[Step]:
+def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, None, None]:
     """Rounds from `position` on, each as a `Step`; raises RunError when the run no longer trains."""
 
     def evaluated(at: Position) -> dict[str, float] | None:
@@ -80,18 +80,18 @@ def train(setting: Setting, plan: Plan, position: Position) -> Iterator[Step]:
             )
             yield Step(position, report, (eta_l, eta), evaluated(position))
             if position.stalled >= plan.patience:
-                raise RunError(_why_given_up(position, report))
+                raise _given_up(position, report)
 
 
-def _why_given_up(position: Position, report: Report) -> str:
-    """The line that ends a run which no longer trains."""
+def _given_up(position: Position, report: Report) -> RunError:
+    """What ends a run which no longer trains."""
     if report.skipped and not report.diverged:
-        return (
+        return RunError(
             f"round {position.round}: no client has examples for one batch; set client.drop_last=false "
             "or a smaller client.batch_size"
         )
     names = ", ".join(report.diverged[:5]) + (", ..." if len(report.diverged) > 5 else "")
-    return (
+    return Diverged(
         f"round {position.round}: no finite update for {position.stalled} rounds in a row "
         f"(clients {names}); try a smaller client.lr or server.lr"
     )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
-from fedopt.tasks.base import Loss, Metric, Prepare
+from fedopt.tasks.base import Loss, Metric, Prepare, Touched
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,4 @@ class Problem:
     buffers: str = "refuse"
     penalty: Callable[[nn.Module], Tensor] | None = None
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None
+    touched: Touched | None = None

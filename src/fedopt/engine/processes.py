@@ -57,10 +57,10 @@ class _Vectors:
 
     def write(self, first: int, vectors: Sequence[Vector]) -> None:
         for offset, vector in enumerate(vectors):
-            self[first + offset].copy_(vector)
+            self[first + offset][: len(vector)].copy_(vector)
 
-    def read(self, first: int, count: int) -> tuple[Vector, ...]:
-        return tuple(self[first + offset] for offset in range(count))
+    def read(self, first: int, lengths: Sequence[int]) -> tuple[Vector, ...]:
+        return tuple(self[first + offset][:length] for offset, length in enumerate(lengths))
 
 
 def _shared(tensor: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _worker_environment():
+        with worker_environment():
             self.process.start()
         theirs.close()
         self.job: int | None = None  # position of the job it is on
@@ -99,7 +99,7 @@ class _Worker:
 
 
 @contextmanager
-def _worker_environment() -> Iterator[None]:
+def worker_environment() -> Iterator[None]:
     """Thread settings must be there before a worker imports torch."""
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
@@ -180,7 +180,7 @@ class Processes:
         waiting = deque(range(len(jobs)))
         free = deque(range(self._slots))
         slot_of: dict[int, int] = {}
-        replies: dict[int, tuple[Any, int]] = {}
+        replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
         deaths: dict[int, int] = {}
         try:
             for position in range(len(jobs)):
@@ -196,10 +196,10 @@ class Processes:
                         if deaths[number] == _DEATHS_PER_JOB:
                             raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
                         waiting.appendleft(number)
-                reply, vectors = replies.pop(position)
+                reply, lengths = replies.pop(position)
                 slot = slot_of.pop(position)
                 first = slot * self._per_slot + self._keeps
-                yield reply, self._shared.read(first, vectors)
+                yield reply, self._shared.read(first, lengths)
                 free.append(slot)
         finally:
             self._drain()
@@ -218,7 +218,7 @@ class Processes:
         except OSError:
             pass  # it has died; _collect finds out and the job is run again
 
-    def _collect(self, replies: dict[int, tuple[Any, int]]) -> list[int]:
+    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[int]:
         """Wait for news: store finished jobs, replace dead workers, return the jobs these were on."""
         lost = []
         busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
@@ -226,7 +226,7 @@ class Processes:
             place = busy[connection]  # type: ignore[index]
             worker = self._workers[place]
             try:
-                number, reply, vectors, failure = worker.connection.recv()
+                number, reply, lengths, failure = worker.connection.recv()
             except (EOFError, OSError):
                 assert worker.job is not None
                 lost.append(worker.job)
@@ -234,7 +234,7 @@ class Processes:
                 continue
             if number is not None:  # None: a replaced worker is ready
                 worker.job = None
-                replies[number] = (reply, vectors)
+                replies[number] = (reply, lengths)
             if failure is not None:
                 raise failure
         return lost
@@ -270,18 +270,18 @@ def _serve(connection: Connection[Any, Any]) -> None:
             if isinstance(message[0], Problem):
                 problem, sample, sent, shared, per_slot, keeps = message
                 runner, failure = _load(problem, tuple(a.numpy() for a in sample))
-                connection.send((None, None, 0, failure))
+                connection.send((None, None, (), failure))
                 continue
             number, job, slot, has_kept = message
             assert runner is not None  # jobs follow a problem that was loaded
             first = slot * per_slot
             try:
-                before = shared.read(first, keeps) if has_kept else None
-                reply, vectors = runner.run(job, sent.read(0, len(sent.rows)), before)
+                before = shared.read(first, [shared.d] * keeps) if has_kept else None
+                reply, vectors = runner.run(job, sent.read(0, [sent.d] * len(sent.rows)), before)
                 shared.write(first + keeps, vectors)
-                connection.send((number, reply, len(vectors), None))
+                connection.send((number, reply, tuple(map(len, vectors)), None))
             except FedoptError as error:
-                connection.send((number, None, 0, error))
+                connection.send((number, None, (), error))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
 

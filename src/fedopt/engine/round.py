@@ -61,7 +61,7 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
         if not tally.accepts(outcome, vectors):
             mean.skip()
             continue
-        mean.add(outcome.weight, vectors[:returned])  # Delta_t = sum_i n_i / n Delta_i
+        mean.add(outcome.weight, vectors[:returned], outcome.part)  # Delta_t = sum_i n_i / n Delta_i
         if algorithm.keeps:
             setting.table.write(t, outcome.client, vectors[returned:])
 

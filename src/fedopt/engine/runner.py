@@ -12,11 +12,13 @@ import torch
 
 from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
+from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays
 from fedopt.engine.local import ClientWork, tensors
 from fedopt.engine.problem import Problem
 from fedopt.errors import FedoptError, RunError, UserError
 from fedopt.models.flat import Flat, aligned
+from fedopt.models.part import Part
 
 EVAL_BATCH = 100  # examples, as the authors; fixed, because a sum of floats depends on how it is cut
 
@@ -54,6 +56,7 @@ class Outcome(NamedTuple):
     examples: int
     loss: float  # sum over the processed examples
     finite: bool  # all that it returns and keeps
+    part: Part | None = None  # of the model that its vectors hold; None: the whole
 
 
 class Measured(NamedTuple):
@@ -151,9 +154,12 @@ class Runner:
     ) -> tuple[Outcome, tuple[Vector, ...]]:
         split = self.federation.train
         client = split.ids[job.client]
-        work = ClientWork(self.problem, self.flat, split.client(job.client), client, job.round, kept)
+        arrays, part = self._touched(split.client(job.client))
+        work = ClientWork(self.problem, self.flat, arrays, client, job.round, kept, part)
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
             return Outcome(job.client, 0.0, 0, 0, 0.0, True), ()
+        if part is not None:
+            sent = tuple(part.take(v) for v in sent)
         self.flat.train()
         marks = self.flat.buffer_marks()
         versions = [v._version for v in sent]
@@ -166,10 +172,18 @@ class Runner:
             )
         self._refuse_changed_buffers(marks)
         vectors = result.returns + result.keeps
-        finite = all(bool(torch.isfinite(v).all()) for v in vectors)
+        finite = all(map(all_finite, vectors))
         books = work.books()
-        outcome = Outcome(job.client, work.weight(), books.steps, books.examples, books.loss, finite)
+        outcome = Outcome(job.client, work.weight(), books.steps, books.examples, books.loss, finite, part)
         return outcome, vectors
+
+    def _touched(self, arrays: Arrays) -> tuple[Arrays, Part | None]:
+        """A client's examples and the part of the model that they touch, where both sides allow for it."""
+        if self.problem.touched is None or not self.algorithm.still:
+            return arrays, None
+        height, width = self.flat.shapes[0]
+        rows, numbered = self.problem.touched(arrays, height)
+        return numbered, Part(torch.from_numpy(rows), height, width, self.flat.d - height * width)
 
     def _check_result(self, result: Any, x: Vector) -> None:
         """Refuse what the algorithm did not declare: shared memory and the count of bytes rely on that."""

@@ -61,6 +61,7 @@ def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | 
         buffers=config.buffers,
         penalty=task.penalty,
         tokens=task.tokens,
+        touched=task.touched,
     )
 
 

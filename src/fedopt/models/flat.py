@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedopt.errors import UserError, unknown
+from fedopt.models.part import Part
 
 BUFFER_POLICIES = ("refuse", "freeze")
 _ALIGNMENT = 64  # bytes: matrix products may depend on the alignment of their inputs
@@ -55,10 +56,14 @@ class Flat:
         """A copy of the parameters as one vector, (d,)."""
         return torch.cat([p.detach().reshape(-1) for p in self.parameters])
 
-    def bind(self, x: Tensor) -> None:
-        """Make the module's parameters views of `x`."""
-        for p, part, shape in zip(self.parameters, torch.split(x, self.sizes), self.shapes, strict=True):
-            p.data = part.view(shape)
+    def bind(self, x: Tensor, part: Part | None = None) -> None:
+        """Make the module's parameters views of `x`, which is a whole vector or the `part` of one."""
+        sizes, shapes = self.sizes, self.shapes
+        if part is not None:
+            shapes = [torch.Size(part.shape), *shapes[1:]]
+            sizes = [shapes[0].numel(), *sizes[1:]]
+        for p, values, shape in zip(self.parameters, torch.split(x, sizes), shapes, strict=True):
+            p.data = values.view(shape)
 
     def train(self) -> None:
         """Training mode, with the frozen normalisation layers left in evaluation mode."""

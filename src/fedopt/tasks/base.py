@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedopt.data import Federation
+from fedopt.data import Arrays, Federation
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets
 # (raw examples of a batch, generator for augmentation in training or None, **options) -> inputs and targets
@@ -17,6 +19,9 @@ Prepare = Callable[..., Batch]
 Loss = Callable[..., Tensor]
 # (outputs, targets) -> numerator and denominator of each example; the metric is sum / sum
 Metric = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+# (a client's examples, rows of the model's first parameter) -> the rows that they touch, ascending, and the
+# examples with these rows numbered anew: what a model with only these rows makes of them is the same
+Touched = Callable[[Arrays, int], tuple[NDArray[np.int64], Arrays]]
 
 
 class Rates(NamedTuple):
@@ -47,6 +52,7 @@ class PaperSettings:
     rates: Mapping[str, Rates]
     results: Mapping[str, float]  # its performance table, in the table's own unit
     tau_grid: Grid = Grid(-5, -1, 1)
+    test_results: Mapping[str, float] = field(default_factory=dict)  # on the full test set, where it differs
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,7 @@ class Task:
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # for weighting by tokens
     paper: PaperSettings | None = None
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of options that are names
+    touched: Touched | None = None  # for models of which a client touches a small part
     penalty: Callable[[nn.Module], Tensor] | None = None  # added to the objective, not to the logged loss
 
     @property

@@ -1,0 +1,152 @@
+"""A client that works on the part of the model it touches gives the same numbers, to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import Pool
+from fedopt.algorithms import OPTIMIZERS, Optimizer
+from fedopt.algorithms import fedopt as fedopt_algorithm
+from fedopt.algorithms.optimizers import in_pieces, sgd
+from fedopt.algorithms.state import all_finite
+from fedopt.engine.aggregate import BLOCK, BlockedMean
+from fedopt.engine.executors import Executor, Serial
+from fedopt.engine.problem import Problem
+from fedopt.experiments.config import resolve
+from fedopt.experiments.problems import problem_of
+from fedopt.experiments.run import execute
+from fedopt.models.part import Part, union
+from fedopt.tasks import TASKS
+from fedopt.tasks.stackoverflow import touched_words
+
+SO_LR = TASKS["so_lr"]
+SMALL = {"rounds": 2, "data.clients": 40, "data.limit": 130, "eval.sample": 50}  # 130: a short last batch
+
+
+def final(algorithm: str, executor: Executor, plain: bool, **changes: object) -> torch.Tensor:
+    config = resolve(SO_LR, algorithm, SMALL | changes)
+    problem = problem_of(SO_LR, config)
+    return execute(config, replace(problem, touched=None) if plain else problem, executor).x
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [
+        ("fedavg", {}),
+        ("fedavgm", {}),
+        ("fedadagrad", {}),
+        ("fedyogi", {}),
+        ("fedprox", {"client.epochs": 2}),
+        ("lookahead", {"client.optimizer": "adam"}),
+        ("scaffold", {}),  # its control variates move every coordinate, so it works on the whole
+    ],
+)
+def test_a_client_that_works_on_what_it_touches_gives_the_same_numbers(
+    algorithm: str, changes: dict[str, object]
+) -> None:
+    plain, fast = (final(algorithm, Serial(), way, **changes) for way in (True, False))
+    assert torch.equal(plain, fast)
+
+
+def test_parts_come_back_from_workers_as_they_do_serially(pool: Pool) -> None:
+    assert torch.equal(final("fedadagrad", Serial(), plain=False), final("fedadagrad", pool(2), plain=False))
+
+
+def test_touched_words_are_numbered_without_gaps_and_unknown_ones_stay_unknown() -> None:
+    words = np.array([[7, 2, 0], [10, 12, 2]], dtype=np.int32)  # a vocabulary of 10: 12 is beyond it
+    rows, (numbered, tags) = touched_words((words, np.zeros((2, 1))), 10)
+    assert rows.tolist() == [1, 6, 9]
+    assert numbered.tolist() == [[2, 1, 0], [3, 4, 1]]
+    assert tags.shape == (2, 1)
+
+
+def test_texts_without_a_known_word_touch_no_row() -> None:
+    rows, (numbered, _) = touched_words((np.array([[0, 0]]), np.zeros((1, 1))), 10)
+    assert rows.tolist() == [] and numbered.tolist() == [[0, 0]]
+
+
+def decaying(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: tuple[()]) -> object:
+    return x + eta * (delta - 0.1 * x), state
+
+
+def decaying_algorithm() -> object:
+    return fedopt_algorithm(client=Optimizer(decaying), server=sgd())  # type: ignore[arg-type]
+
+
+def test_an_optimizer_that_moves_untouched_coordinates_works_on_the_whole() -> None:
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem: Problem = problem_of(SO_LR, config, decaying_algorithm)  # type: ignore[arg-type]
+    fast = execute(config, problem, Serial()).x
+    plain = execute(config, replace(problem, touched=None), Serial()).x
+    assert torch.equal(plain, fast)
+    assert (fast != execute(config, problem_of(SO_LR, config), Serial()).x).float().mean() > 0.9
+
+
+@given(data=st.data(), clients=st.integers(1, 2 * BLOCK + 3))
+@settings(deadline=None, derandomize=True, max_examples=40)
+def test_the_mean_of_parts_is_the_mean_of_the_whole_vectors(data: st.DataObject, clients: int) -> None:
+    height, width, rest = 6, 3, 2
+    whole, parts = BlockedMean(), BlockedMean()
+    for _ in range(clients):
+        rows = sorted(data.draw(st.sets(st.integers(0, height - 1))))
+        part = Part(torch.tensor(rows, dtype=torch.int64), height, width, rest)
+        values = torch.tensor(
+            data.draw(st.lists(st.floats(-1e3, 1e3, width=32), min_size=part.size, max_size=part.size))
+        )
+        weight = data.draw(st.integers(1, 50))
+        if data.draw(st.booleans()) and clients > 1:
+            whole.skip()
+            parts.skip()
+            continue
+        dense = torch.zeros(part.whole)
+        part.add(dense, values)
+        assert torch.equal(part.take(dense), values)
+        whole.add(weight, [dense, 2 * dense])
+        parts.add(weight, [values, 2 * values], part)
+    expected, found = whole.value(), parts.value()
+    assert (expected is None) == (found is None)
+    if expected is not None and found is not None:
+        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+def test_a_union_holds_every_row_once_in_order() -> None:
+    one, two = (Part(torch.tensor(rows), 9, 1, 0) for rows in ([2, 5], [0, 5, 8]))
+    both = union([one, two])
+    assert both.rows.tolist() == [0, 2, 5, 8]
+    assert one.within(both).rows.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_in_pieces_gives_the_same_numbers(name: str) -> None:
+    plain, pieces = OPTIMIZERS[name](), in_pieces(OPTIMIZERS[name]())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(100_003, generator=generator)
+    states = [plain.init(x), pieces.init(x)]
+    ends = [x, x]
+    for t in range(3):
+        delta = torch.randn(len(x), generator=generator)
+        for way, optimizer in enumerate((plain, pieces)):
+            ends[way], states[way] = optimizer.update(ends[way], delta, 0.1, t, states[way])
+    assert torch.equal(ends[0], ends[1])
+    assert type(states[0]) is type(states[1])
+    assert all(torch.equal(a, b) for a, b in zip(states[0], states[1], strict=True))
+
+
+def test_an_optimizer_that_looks_across_coordinates_stays_in_one_piece() -> None:
+    def normalised(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: object) -> object:
+        return x + eta * delta / delta.norm(), state
+
+    own = Optimizer(normalised)  # type: ignore[arg-type]
+    assert in_pieces(own) is own
+
+
+def test_finite_numbers_whose_sum_overflows_are_finite() -> None:
+    assert all_finite(torch.full((10,), 3e38))
+    assert not all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
+    assert not all_finite(torch.tensor([float("nan"), 1.0]))
