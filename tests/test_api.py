@@ -19,6 +19,8 @@ import fedopt
 from fedopt import algorithms
 from fedopt.data.datasets import Options, roles
 from fedopt.data.imports import import_dataset
+from fedopt.engine.loop import Step
+from fedopt.experiments.run import Stop
 from fedopt.rng import generator
 from fedopt.tasks import Task
 
@@ -675,3 +677,24 @@ def test_a_table_of_ones_own_is_imported_and_trained_on(tmp_path: Path) -> None:
     task = fedopt.own_task(lambda: torch.nn.Linear(2, 2), F.cross_entropy, str(tmp_path / "store"))
     result = fedopt.run(task, rounds=20, config={"client.lr": 0.5})
     assert result.test[-1]["accuracy"] > 0.8 and result.data == str(tmp_path / "store")
+
+
+# -- data by name
+
+
+def test_data_by_a_name_that_is_not_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDOPT_DATA", str(tmp_path))
+    refused(lambda: fedopt.run("shakespeare", data="shakespeare"), "'shakespeare' is neither", "fedopt data")
+
+
+def test_a_callback_may_stop_a_run_which_can_be_continued(tmp_path: Path) -> None:
+    def stop(step: Step) -> None:
+        if step.position.round == 1:
+            raise Stop("enough")
+
+    with pytest.raises(Stop, match="enough"):
+        train(task_of(), out=tmp_path / "run", callback=stop)
+    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "pruned"
+    assert train(task_of(), out=tmp_path / "run").x_sha256 == train(task_of()).x_sha256

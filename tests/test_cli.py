@@ -10,6 +10,7 @@ import io
 import json
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -27,9 +28,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import publicfiles
 from fedopt import load, version
 from fedopt.cli import main
 from fedopt.data import synthetic_emnist
+from fedopt.data.imports import import_dataset
 from fedopt.models import CharacterCNN
 
 WRITERS = 4
@@ -365,10 +368,166 @@ def test_one_that_diverges_fails_the_command_but_not_the_others(algorithms: str,
         for name in algorithms.split(",")
     }
     assert (
-        states == {"fedavg": "failed", "scaffold": "done"}
+        states == {"fedavg": "diverged", "scaffold": "done"}
         if "scaffold" in algorithms
-        else {"fedavg": "failed"}
+        else {"fedavg": "diverged"}
     )
+
+
+# -- several seeds
+
+
+class Seeded(NamedTuple):
+    path: Path
+    done: Done
+
+
+@pytest.fixture(scope="module")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Seeded:
+    """One algorithm with the seeds 1 and 2; not to be changed."""
+    path = tmp_path_factory.mktemp("seeds") / "out"
+    return Seeded(path, run(path, "--seeds", "1:3", rounds=2))
+
+
+def test_several_seeds_are_the_single_runs_of_these_seeds(seeded: Seeded, tmp_path: Path) -> None:
+    assert seeded.done.code == 0, seeded.done.err
+    assert sorted(entry.name for entry in seeded.path.iterdir()) == ["seed-1", "seed-2"]
+    printed = json.loads(seeded.done.out)
+    assert [result["seed"] for result in printed["runs"]] == [1, 2]
+    alone = json.loads(run(tmp_path / "alone", "--seed", "2", rounds=2).out)
+    assert printed["runs"][1]["x_sha256"] == alone["x_sha256"] != printed["runs"][0]["x_sha256"]
+    assert "fedavg, seed 2 (2 of 2)" in seeded.done.err
+
+
+def test_several_seeds_end_in_one_object_with_mean_and_interval(seeded: Seeded) -> None:
+    """Two values a and b: half the interval is 12.706 |a - b| / 2, by the t of one degree of freedom."""
+    printed = json.loads(seeded.done.out)
+    a, b = (result["value"] for result in printed["runs"])
+    assert (printed["task"], printed["algorithm"], printed["metric"]) == ("emnist_cr", "fedavg", "accuracy")
+    assert (printed["n"], printed["mean"]) == (2, pytest.approx((a + b) / 2))
+    assert printed["half"] == pytest.approx(12.7062 * abs(a - b) / 2, rel=1e-4)
+
+
+def test_a_command_remakes_each_of_several_seeds(seeded: Seeded, tmp_path: Path) -> None:
+    words = shlex.split(json.loads((seeded.path / "seed-1/run.json").read_text())["command"])
+    assert words[:2] == ["fedopt", "run"] and words[-2:] == ["--out", str(seeded.path / "seed-1")]
+    done = fedopt(*words[1:-1], tmp_path / "again", "--executor", "serial", "--json")
+    assert json.loads(done.out)["x_sha256"] == json.loads(seeded.done.out)["runs"][0]["x_sha256"]
+
+
+def test_more_seeds_join_those_that_are_there(seeded: Seeded, tmp_path: Path) -> None:
+    out = shutil.copytree(seeded.path, tmp_path / "out")
+    words = small("run", "--seeds", "2,4", "--rounds", "2", "--out", out)
+    done = fedopt(*words)
+    assert done.code == 0, done.err
+    assert done.err.count("is finished: 2 rounds") == 1
+    assert sorted(entry.name for entry in out.iterdir()) == ["seed-1", "seed-2", "seed-4"]
+    values = [json.loads((out / name / "run.json").read_text())["value"] for name in ("seed-2", "seed-4")]
+    first = done.out.splitlines()[0]
+    assert first.startswith(f"accuracy  {50 * sum(values):.1f} % ± ") and "2 seeds, 95 % interval" in first
+    assert "emnist_cr, 2 rounds, synthetic data" in done.out and f"runs: {out}" in done.out
+
+
+def test_without_out_more_seeds_of_the_same_configuration_lie_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seeds in ("0", "1", "0:2"):
+        done = fedopt(*small("run", "--rounds", "1", "--seeds", seeds))
+        assert done.code == 0, done.err
+    (out,) = (tmp_path / "runs/emnist_cr").iterdir()
+    assert sorted(entry.name for entry in out.iterdir()) == ["seed-0", "seed-1"]
+
+
+def test_one_seed_has_no_interval(tmp_path: Path) -> None:
+    printed = json.loads(run(tmp_path, "--seeds", "3", rounds=1).out)
+    assert (printed["half"], printed["n"]) == (None, 1)
+    assert printed["mean"] == printed["runs"][0]["value"]
+
+
+def test_seeds_that_diverge_are_named_and_do_not_end_the_others(tmp_path: Path) -> None:
+    done = run(tmp_path / "out", "--seeds", "0:2", rounds=2, client__lr=1e38, patience=1)
+    assert done.code == 1
+    failed = done.err.splitlines()[-1]
+    assert failed.startswith("failed: fedavg, seed 0: round 1: ") and "fedavg, seed 1: round 1: " in failed
+    printed = json.loads(done.out)
+    assert (printed["runs"], printed["mean"], printed["half"], printed["n"]) == ([], None, None, 0)
+    for seed in (0, 1):
+        found = json.loads((tmp_path / f"out/seed-{seed}/run.json").read_text())
+        assert (found["status"], found["rounds_done"]) == ("diverged", 1)
+
+
+def test_several_seeds_do_not_go_into_the_directory_of_one_nor_one_into_that_of_several(
+    copy: Path, seeded: Seeded
+) -> None:
+    refused(run(copy, "--seeds", "0:2"), str(copy), "one seed", "--out")
+    refused(run(seeded.path), str(seeded.path), "not a run directory", "--out")
+
+
+def test_a_comparison_of_several_seeds_has_a_directory_for_each(tmp_path: Path) -> None:
+    words = ("--algorithms", "fedavg,fedyogi", "--rounds", "1", "--seeds", "0:2", "--out", tmp_path)
+    done = fedopt(*small("compare", "--json", *words))
+    assert done.code == 0, done.err
+    runs = [f"{name}/seed-{seed}" for name in ("fedavg", "fedyogi") for seed in (0, 1)]
+    printed = json.loads(done.out)
+    assert [result["run"] for result in printed["runs"]] == [str(tmp_path / name) for name in runs]
+    assert [(g["algorithm"], g["n"]) for g in printed["groups"]] == [("fedavg", 2), ("fedyogi", 2)]
+    values = [result["value"] for result in printed["runs"]]
+    assert [g["mean"] for g in printed["groups"]] == pytest.approx([sum(values[:2]) / 2, sum(values[2:]) / 2])
+    again = fedopt(*small("compare", *words))
+    assert again.err.count("is finished: 1 rounds") == 4
+    rows = [line.split() for line in again.out.splitlines()]
+    ends = [row[-1] for row in rows if row and row[0] in ("fedavg", "fedyogi") and "±" in "".join(row)]
+    assert ends[:2] == ["2", "2"]  # the table's last column is the number of seeds
+    refused(
+        fedopt(*small("compare", "--algorithms", "fedavg", "--rounds", "1", "--out", tmp_path)),
+        str(tmp_path / "fedavg"),
+    )
+    assert (tmp_path / "report.html").is_file()
+
+
+# -- report
+
+
+@pytest.fixture
+def several(finished: Finished, seeded: Seeded, tmp_path: Path) -> Path:
+    """A directory of runs at different depths, one of them damaged."""
+    shutil.copytree(finished.path, tmp_path / "several/plain")
+    shutil.copytree(seeded.path, tmp_path / "several/deep/er")
+    (tmp_path / "several/deep/er/seed-1/run.json").write_text("{")
+    return tmp_path / "several"
+
+
+def test_a_report_covers_all_runs_below_and_names_the_damaged(several: Path) -> None:
+    done = fedopt("report", several, "--title", "Two <runs>")
+    assert (done.code, done.out) == (0, f"{several / 'report.html'}\n"), done.err
+    (warning,) = done.err.splitlines()
+    assert warning.startswith("warning: left out: ") and "deep/er/seed-1/run.json" in warning
+    page = (several / "report.html").read_text()
+    assert "Two &lt;runs&gt;" in page and "<runs>" not in page
+    assert fedopt("report", several).code == 0  # again, and the page itself is no run
+
+
+def test_a_report_on_several_directories_lies_here_or_where_it_is_asked_for(
+    several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    both = (several / "plain", several / "deep/er/seed-2")
+    assert fedopt("report", *both) == (0, "report.html\n", "")
+    assert fedopt("report", *both, "-o", "new/page.html") == (0, "new/page.html\n", "")
+    assert "fedavg on emnist_cr" in Path("new/page.html").read_text()
+    assert Path("report.html").is_file()
+
+
+def test_a_report_that_cannot_be_is_refused(several: Path, tmp_path: Path) -> None:
+    refused(fedopt("report", tmp_path / "nothing"), str(tmp_path / "nothing"))
+    refused(fedopt("report", several, "-o", several), str(several), "name a file")
+    refused(fedopt("report", several / "deep/er/seed-1"), "no run can be read", "run.json")
+    info = several / "plain/run.json"
+    info.write_text(info.read_text().replace("emnist_cr", "so_lr"))
+    refused(fedopt("report", several / "plain", several / "deep/er/seed-2"), "emnist_cr, so_lr", "one task")
+    assert not (several / "report.html").exists()
 
 
 # -- eval, export, init
@@ -497,6 +656,23 @@ ASKED: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["compare", "emnist_cr", "--algorithms", "fedavg", "--out", "/dev/null/x"],
         ("/dev/null/x", "--out"),
     ),
+    "one seed and several": (
+        ["run", "emnist_cr", "--seed", "1", "--seeds", "0:5"],
+        ("--seed and --seeds exclude each other",),
+    ),
+    "a setting of the seed and several": (
+        ["compare", "emnist_cr", "--algorithms", "fedavg", "--set", "fedavg:seed=1", "--seeds", "0:5"],
+        ("--set seed and --seeds exclude each other",),
+    ),
+    "no seeds": (["run", "emnist_cr", "--seeds", "5:0"], ("--seeds '5:0'", "0:5")),
+    "seeds that are no numbers": (
+        ["compare", "emnist_cr", "--algorithms", "fedavg", "--seeds", "all"],
+        ("--seeds 'all'", "3,5,8"),
+    ),
+    "a dataset by a wrong name": (
+        ["run", "shakespeare", "--data", "shakespeer"],
+        ("'shakespeer' is neither", "fedopt data list"),
+    ),
     "an evaluation of nothing": (["eval", "no/run"], ("no/run", "fedopt run --out")),
     "an export of nothing": (["export", "no/run"], ("no/run", "fedopt run --out")),
 }
@@ -537,6 +713,71 @@ def test_an_export_to_where_nothing_can_be_written_is_refused(finished: Finished
 
 def test_an_unknown_split_is_refused(finished: Finished) -> None:
     refused(fedopt("eval", finished.path, "--split", "tset"), "tset", "did you mean 'test'?")
+
+
+def test_a_split_that_synthetic_data_has_not_is_refused(finished: Finished) -> None:
+    refused(fedopt("eval", finished.path, "--split", "heldout"), "synthetic", "'heldout'", "test, train")
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FEDOPT_DATA with a few questions, in which the heldout user of `swapped` is the test user."""
+    home = tmp_path_factory.mktemp("data")
+    data = publicfiles.stackoverflow()
+    for name in ("stackoverflow", "swapped"):
+        (home / "files" / name).mkdir(parents=True)
+        publicfiles.write_hdf5(home / "files" / name, "stackoverflow", data)
+        publicfiles.write_counts(home / "files" / name)
+        import_dataset("stackoverflow", [home / "files" / name], home / "stores" / name)
+        data["test"], data["heldout"] = data["heldout"], data["test"]
+    return home
+
+
+def on_questions(out: Path, data: str | Path) -> Done:
+    sets = ["--set", "clients_per_round=2", "--set", "client.lr=10", "--rounds", "1", "--json"]
+    return fedopt("run", "so_lr", "--executor", "serial", *sets, "--data", data, "--out", out)
+
+
+def test_the_name_of_an_imported_dataset_stands_for_its_directory(
+    imported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDOPT_DATA", str(imported))
+    by_name = on_questions(tmp_path / "run", "stackoverflow")
+    assert by_name.code == 0, by_name.err
+    store = imported / "stores/stackoverflow"
+    assert json.loads(by_name.out)["data"] == str(store)
+    assert tomllib.loads((tmp_path / "run/config.toml").read_text())["data"]["source"] == str(store)
+    assert "finished" in on_questions(tmp_path / "run", store).err  # the same run
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes"])
+def test_eval_measures_a_third_split_as_it_measures_the_test_split(
+    executor: str, imported: Path, tmp_path: Path
+) -> None:
+    """What is heldout in one store is the test split of the other, and the vocabularies are the same."""
+
+    def measured(run: Path, split: str, executor: str = "serial") -> dict[str, Any]:
+        words = ("--split", split, "--executor", executor, "--workers", "1", "--json")
+        done = fedopt("eval", run, *words)
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    stores = imported / "stores"
+    assert on_questions(tmp_path / "run", stores / "stackoverflow").code == 0
+    other = shutil.copytree(tmp_path / "run", tmp_path / "other")
+    config = (other / "config.toml").read_text()
+    (other / "config.toml").write_text(config.replace(str(stores / "stackoverflow"), str(stores / "swapped")))
+    heldout, as_test = measured(tmp_path / "run", "heldout", executor), measured(other, "test")
+    assert (heldout["split"], heldout["data"]) == ("heldout", str(stores / "stackoverflow"))
+    names = ("clients", "examples", "loss", "recall_at_5", "percentiles_over_clients")
+    assert [heldout[name] for name in names] == [as_test[name] for name in names]
+    assert heldout["loss"] != measured(tmp_path / "run", "test")["loss"]
+
+
+def test_a_third_split_that_the_store_has_not_is_refused(imported: Path, tmp_path: Path) -> None:
+    run, store = tmp_path / "run", imported / "stores/stackoverflow"
+    assert on_questions(run, store).code == 0
+    refused(fedopt("eval", run, "--split", "held"), str(store), "'held'", "train, test, heldout")
 
 
 def weights_of_another_model(file: Path) -> None:

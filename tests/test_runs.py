@@ -30,10 +30,14 @@ from fedopt.data import synthetic_emnist
 from fedopt.engine.executors import Serial
 from fedopt.engine.loop import Step
 from fedopt.engine.sampling import uniform
-from fedopt.errors import RunError, UserError
+from fedopt.errors import Diverged, RunError, UserError
+from fedopt.experiments import run
 from fedopt.experiments.client_table import DiskTable
-from fedopt.experiments.commands import Request, evaluate
+from fedopt.experiments.commands import Request
 from fedopt.experiments.commands import run as run_command
+from fedopt.experiments.config import resolve
+from fedopt.experiments.evaluation import evaluate
+from fedopt.experiments.problems import problem_of
 from fedopt.experiments.run import RunResult
 from fedopt.tasks.metrics import mse
 
@@ -369,7 +373,10 @@ def test_a_run_that_stays_non_finite_stops_with_one_line_however_often_it_is_sta
         ) as caught:
             diverging(out, rounds=rounds, **{"checkpoint.every": every})
         assert "\n" not in str(caught.value)
-        assert (info(out)["status"], info(out)["message"]) == ("failed", str(caught.value))
+        assert isinstance(caught.value, Diverged)
+        assert (info(out)["status"], info(out)["message"]) == ("diverged", str(caught.value))
+        assert info(out)["rounds"] == rounds and info(out)["rounds_done"] >= 3
+        assert "train_loss" not in info(out)  # no round had a finite one
         train_lines = [line for line in lines(out) if line["split"] == "train"]
         if attempt == 0:
             assert str(caught.value).startswith("round 3:")
@@ -426,7 +433,132 @@ def test_the_command_of_a_diverging_run_exits_with_1_and_one_line(
         last = captured.err.strip().splitlines()[-1]
         assert last.startswith("failed: round 2: ") and "clients writer" in last
         assert [line["round"] for line in lines(tmp_path / "run") if line["split"] == "train"] == [1, 2]
-        assert info(tmp_path / "run")["status"] == "failed"
+        assert info(tmp_path / "run")["status"] == "diverged"
+
+
+def test_a_run_without_a_batch_to_train_on_has_failed_and_not_diverged(tmp_path: Path):
+    with pytest.raises(RunError, match="client.drop_last=false") as caught:
+        settings = {"rounds": 5, "patience": 2, "client.batch_size": 100, "client.drop_last": True}
+        small.run(settings=settings, out=tmp_path / "run")
+    assert not isinstance(caught.value, Diverged)
+    assert info(tmp_path / "run")["status"] == "failed"
+
+
+def test_the_losses_before_a_run_diverged_are_in_its_record(tmp_path: Path):
+    """The even clients are tainted: rounds go well until three of them follow on each other."""
+    task = replace(small.SMALL, prepare=partial(small.tainted, tuple(range(0, 24, 2))))
+    settings = {"clients_per_round": 1, "rounds": 200, "patience": 3, "eval.every": 1}
+    with pytest.raises(Diverged):
+        small.run(settings=settings, task=task, out=tmp_path / "run")
+    train_lines, test_lines = (
+        [x for x in lines(tmp_path / "run") if x["split"] == s] for s in ("train", "test")
+    )
+    found, done = info(tmp_path / "run"), len(train_lines)
+    assert (found["rounds"], found["rounds_done"]) == (200, done)
+    losses = [line["loss"] for line in train_lines[-100:] if line["loss"] is not None]
+    assert found["train_loss"] == pytest.approx(np.mean(losses))
+    assert found["value"] == pytest.approx(np.mean([line["accuracy"] for line in test_lines[1:][-100:]]))
+
+
+# Runs that a search stops
+
+
+def prune_after(round: int) -> Callable[[Step], None]:
+    def watch(step: Step) -> None:
+        if step.position.round == round:
+            raise run.Stop("not among the best third")
+
+    return watch
+
+
+@pytest.mark.parametrize("case", ["fedyogi", "scaffold"])
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_pruned_run_keeps_its_place_and_going_on_is_the_uninterrupted_run(
+    case: str, every: int, tmp_path: Path
+):
+    out = tmp_path / "run"
+    with pytest.raises(run.Stop, match="not among the best third"):
+        train(case, out, every, on_step=prune_after(3))
+    found = info(out)
+    assert (found["status"], found["message"]) == ("pruned", "not among the best third")
+    assert (found["rounds"], found["rounds_done"]) == (ROUNDS, 3)
+    assert [line["round"] for line in lines(out) if line["split"] == "train"] == [1, 2, 3]
+    assert found["train_loss"] == pytest.approx(
+        np.mean([line["loss"] for line in lines(out) if line["split"] == "train"])
+    )
+    seen: list[int] = []
+    continued = train(case, out, every, on_step=lambda step: seen.append(step.position.round))
+    assert seen == [4, 5], "the checkpoint was at the round at which it was stopped"
+    assert continued.x_sha256 == train(case, None).x_sha256
+    assert info(out)["status"] == "done" and "message" not in info(out) and "rounds_done" not in info(out)
+
+
+def test_a_run_pruned_before_its_first_round_starts_again(tmp_path: Path):
+    with pytest.raises(run.Stop):
+        train("fedyogi", tmp_path / "run", on_step=prune_after(0))
+    assert (info(tmp_path / "run")["status"], info(tmp_path / "run")["rounds_done"]) == ("pruned", 0)
+    assert train("fedyogi", tmp_path / "run").x_sha256 == train("fedyogi", None).x_sha256
+
+
+def test_a_run_without_a_directory_can_be_stopped_too():
+    with pytest.raises(run.Stop):
+        train("fedyogi", None, on_step=prune_after(2))
+
+
+def test_while_a_finished_run_is_extended_its_old_result_is_gone(tmp_path: Path):
+    """Whoever looks at it meanwhile sees the mean so far, not the one of the shorter run."""
+    train("fedyogi", tmp_path / "run", settings={"rounds": 3})
+    assert {"value", "x_sha256"} <= info(tmp_path / "run").keys()
+    seen: list[dict[str, Any]] = []
+    train("fedyogi", tmp_path / "run", on_step=lambda step: seen.append(info(tmp_path / "run")))
+    for found in seen:
+        assert (found["status"], found["rounds"]) == ("running", ROUNDS)
+        assert not {"value", "train_loss", "x_sha256", "seconds"} & found.keys()
+
+
+# Data that is opened once
+
+
+class Counted:
+    """A federation that notes how often it is opened."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def __call__(self, source: str) -> Any:
+        small._note(str(self.log), os.getpid())
+        return small.federation(source)
+
+
+def opened_times(log: Path) -> int:
+    return len(log.read_text().splitlines())
+
+
+def test_a_run_in_one_process_opens_its_data_once(tmp_path: Path):
+    task = replace(small.SMALL, federation=Counted(tmp_path / "log"))
+    assert small.run(task=task).x_sha256 == small.run().x_sha256
+    assert opened_times(tmp_path / "log") == 1
+
+
+def test_each_worker_opens_the_data_for_itself(pool: Pool, tmp_path: Path):
+    task = replace(small.SMALL, federation=Counted(tmp_path / "log"))
+    assert small.run(pool(2), task=task).x_sha256 == small.run().x_sha256
+    pids = (tmp_path / "log").read_text().split()
+    assert len(pids) == len(set(pids)) == 3, "this process and two workers, once each"
+
+
+def test_runs_that_share_opened_data_are_the_runs_that_open_it(tmp_path: Path):
+    task = replace(small.SMALL, federation=Counted(tmp_path / "log"))
+    settings = {"eval.sample": 30, "eval.every": 1}
+    config = resolve(task, "fedavg", small.SETTINGS | settings)
+    opened = run.open_data(problem_of(task, config), config.eval.sample)
+    assert [len(column) for column in opened.sample] == [30, 30, 30]
+    for algorithm, seed in (("fedavg", 0), ("fedyogi", 3)):
+        changed = settings | {"seed": seed}
+        shared = small.run(None, algorithm, changed, task, opened=opened)
+        alone = small.run(None, algorithm, changed)
+        assert shared.x_sha256 == alone.x_sha256 and shared.value == alone.value
+    assert opened_times(tmp_path / "log") == 1
 
 
 @pytest.mark.parametrize("rate", ["server.lr=1e39", "client.lr=1e39"])

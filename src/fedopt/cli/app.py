@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli import data, runs
+from fedopt.cli import data, paper, runs, sweep
 from fedopt.errors import FedoptError, UserError
 
 app = typer.Typer(
@@ -34,8 +34,11 @@ def options(
 COMMANDS: tuple[Callable[..., None], ...] = (
     runs.run,
     runs.compare,
+    sweep.sweep,
     runs.eval,
     runs.export,
+    runs.report,
+    paper.reproduce,
     runs.tasks,
     runs.algorithms,
 )

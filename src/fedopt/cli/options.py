@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,12 @@ TaskArgument = Annotated[str, typer.Argument(help="A task of `fedopt tasks`.", m
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds in all; the task's own number by default.")]
 Seed = Annotated[int | None, typer.Option(help="Fixes everything random.")]
+Seeds = Annotated[
+    str | None,
+    typer.Option(
+        help="Several runs: 0:5 for the seeds 0 to 4, or 3,5,8. Instead of --seed.", metavar="FIRST:STOP"
+    ),
+]
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="Configuration, as key=value.", metavar="KEY=VALUE")
 ]
@@ -20,9 +27,18 @@ Workers = Annotated[int | None, typer.Option(help="Worker processes; one per cor
 ExecutorName = Annotated[
     str, typer.Option("--executor", help="processes or serial; the results are the same.")
 ]
-Data = Annotated[str, typer.Option(help="'synthetic' or a directory of imported data.", metavar="DIR")]
+Data = Annotated[
+    str,
+    typer.Option(
+        help="'synthetic', an imported dataset of `fedopt data list`, or a directory of one.",
+        metavar="NAME|DIR",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 Init = Annotated[Path | None, typer.Option(help="Start from these weights (safetensors).", metavar="FILE")]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write TensorBoard event files too, in RUN/tensorboard.")
+]
 
 
 def settings_of(settings: list[str] | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
@@ -30,6 +46,20 @@ def settings_of(settings: list[str] | None, rounds: int | None, seed: int | None
 
     parsed = parse_settings(settings or [])
     return parsed | {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
+
+
+def seeds_of(seeds: str | None, seed: int | None, settings: Iterable[str]) -> list[int] | None:
+    """The seeds of `--seeds`, if given; another word on the seed is a contradiction."""
+    if seeds is None:
+        return None
+    from fedopt.errors import UserError
+    from fedopt.experiments.seeds import parse_seeds
+
+    names = [setting.partition("=")[0].rpartition(":")[2].strip() for setting in settings]
+    if seed is not None or "seed" in names:
+        other = "--set seed" if seed is None else "--seed"
+        raise UserError(f"{other} and --seeds exclude each other; give one")
+    return parse_seeds(seeds)
 
 
 def typed_command() -> str:

@@ -23,6 +23,16 @@ def store_directory(name: str) -> Path:
     return data_directory() / "stores" / name
 
 
+def data_source(text: str) -> str:
+    """What `--data` names, as the configuration holds it: "synthetic", or the directory of a store.
+
+    A dataset's name stands for the store that `fedopt data get` or `import` made of it.
+    """
+    if text == "synthetic" or is_store(Path(text)):
+        return text
+    return str(find_store(text).directory)
+
+
 def find_store(name_or_directory: str) -> Store:
     """The store of a dataset by name, or in a directory."""
     directory = Path(name_or_directory)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
 from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
+from fedopt.data.locations import data_source
 from fedopt.data.store import StoredSplit, open_store
 from fedopt.engine.executors import Executor, Serial
 from fedopt.engine.loop import Step
@@ -156,14 +157,16 @@ def run(
     init: str | os.PathLike[str] | None = None,
     callback: Callable[[Step], None] | None = None,
     buffers: str | None = None,
+    tensorboard: bool = False,
 ) -> RunResult:
     """Train a task by a federated algorithm.
 
     `task` is a name of `fedopt tasks` or comes from `fedopt.own_task`. `algorithm` is a name of
     `fedopt algorithms`, or an `Algorithm` of yours (a function that builds one, if worker processes are to
     import it). `config` holds keys as in `config.toml`, dotted: {"client.lr": 0.1}. With `out` the run is
-    written there and continued if it exists. `callback` is called after every round. With
-    `executor="processes"` your script needs the usual `if __name__ == "__main__":`.
+    written there and continued if it exists. `callback` is called after every round; `tensorboard`
+    writes TensorBoard event files too. With `executor="processes"` your script needs the usual
+    `if __name__ == "__main__":`.
     """
     chosen = find_task(task) if isinstance(task, str) else task
     settings = dict(config or {})
@@ -172,7 +175,7 @@ def run(
     name, entry, build = _algorithm(algorithm)
     if data is not None and not isinstance(task, str):
         raise UserError("data is for the named tasks; a task of your own has its clients already")
-    source = "own" if not isinstance(task, str) else data or "synthetic"
+    source = data_source(data or "synthetic") if isinstance(task, str) else "own"
     resolved = resolve(chosen, name, settings, source, entry)
     initial = None
     if init is not None:
@@ -188,6 +191,7 @@ def run(
             better=chosen.better,
             initial=initial,
             on_step=callback,
+            tensorboard=tensorboard,
         )
 
 

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from functools import partial
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Console
-from rich.table import Table
 
-from fedopt.algorithms import build
-from fedopt.engine.evaluate import means, measure_clients
+from fedopt.data.locations import data_source
 from fedopt.engine.executors import Executor
-from fedopt.engine.runner import single_thread
-from fedopt.errors import FedoptError, UserError, unknown
-from fedopt.experiments.api import find_task, fresh_model, load, open_executor
+from fedopt.errors import FedoptError, RunError, UserError, unknown
+from fedopt.experiments import tensorboard
+from fedopt.experiments.api import find_task, fresh_model, open_executor
 from fedopt.experiments.config import Config, parse_settings, resolve
+from fedopt.experiments.find import find_runs
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.progress import Progress
-from fedopt.experiments.records import LAST_ROUNDS, read_run
+from fedopt.experiments.records import LAST_ROUNDS, RunRecord, read_run
 from fedopt.experiments.report import write_report
-from fedopt.experiments.run import RunResult, execute, finite
+from fedopt.experiments.run import RunResult, execute
+from fedopt.experiments.seeds import Interval, interval
 from fedopt.experiments.table import comparison_table, explanation, unit_of
 from fedopt.experiments.weights import read_weights
-
-PERCENTILES = (5, 25, 50, 75, 95)
-SPLITS = ("test", "train")
 
 
 class Request(NamedTuple):
@@ -38,10 +35,26 @@ class Request(NamedTuple):
     settings: Mapping[str, Any]
     data: str = "synthetic"
     init: Path | None = None
+    tensorboard: bool = False
+
+    def config(self, algorithm: str) -> Config:
+        return resolve(find_task(self.task), algorithm, self.settings, data_source(self.data))
+
+    def with_seed(self, seed: int) -> Request:
+        return self._replace(settings={**self.settings, "seed": seed})
+
+
+class Several(NamedTuple):
+    """Runs that were made together."""
+
+    out: Path
+    results: list[RunResult]
+    failed: list[str]  # a line for each run that has no result
+    paths: list[Path]  # of all of them
 
 
 def show_config(request: Request, algorithm: str) -> str:
-    return resolve(find_task(request.task), algorithm, request.settings, request.data).toml()
+    return request.config(algorithm).toml()
 
 
 def run(
@@ -57,30 +70,183 @@ def run(
         return _run(request, algorithm, place, out, command)
 
 
-def _run(request: Request, algorithm: str, place: Executor, out: Path | None, command: str) -> RunResult:
-    task = find_task(request.task)
-    config = resolve(task, algorithm, request.settings, request.data)
+def _run(
+    request: Request, algorithm: str, place: Executor, out: Path | None, command: str, heading: str = ""
+) -> RunResult:
+    if request.tensorboard:
+        tensorboard.require()
+    task, config = find_task(request.task), request.config(algorithm)
     initial = None
     if request.init is not None:
         initial, checksum = read_weights(request.init, fresh_model(task, config), config.buffers)
         config = config.model_copy(update={"init": checksum})
     with Progress(config) as progress:
+        if heading:
+            progress.say(heading)
         return execute(
             config,
             problem_of(task, config),
             place,
-            out=out or default_directory(config),
+            out=out or _default_directory(config, config.short_hash()),
             command=command,
             better=task.better,
             initial=initial,
             on_step=progress.step,
             say=progress.say,
+            tensorboard=request.tensorboard,
         )
 
 
-def default_directory(config: Config) -> Path:
+def run_seeds(
+    request: Request,
+    algorithm: str,
+    seeds: Sequence[int],
+    executor: str,
+    workers: int | None,
+    out: Path | None,
+) -> Several:
+    """`fedopt run --seeds`: OUT/seed-0, OUT/seed-1, ...; more seeds later join those that are there."""
+    config = request.config(algorithm)
+    if out is None:
+        out = _default_directory(config, _hash_without_seed(config))
+    jobs = [(algorithm, request.with_seed(seed), out / f"seed-{seed}") for seed in seeds]
+    _refuse_runs([out])
+    return _run_all(jobs, executor, workers, out)
+
+
+def compare(
+    request: Request,
+    algorithms: Sequence[str],
+    settings: Sequence[str],
+    seeds: Sequence[int] | None,
+    executor: str,
+    workers: int | None,
+    out: Path | None,
+) -> tuple[Several, Path]:
+    """`fedopt compare`: the runs and the report.
+
+    `settings` are for all algorithms or for one that they name; those of `request` come on top of them.
+    Every configuration is checked before the first round is run.
+    """
+    if not algorithms:
+        raise UserError("--algorithms names none; for example --algorithms fedavg,fedyogi")
+    repeated = [name for name in algorithms if list(algorithms).count(name) > 1]
+    if repeated:
+        raise UserError(f"--algorithms names {repeated[0]!r} twice; a comparison has one run of each")
+    requests = {
+        name: request._replace(settings=_settings_for(name, settings, algorithms) | dict(request.settings))
+        for name in algorithms
+    }
+    configs = [asked.config(name) for name, asked in requests.items()]
+    if out is None:  # the same comparison finds its runs again
+        hashes = [_hash_without_seed(c) if seeds is not None else c.short_hash() for c in configs]
+        digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
+        out = Path("runs") / request.task / f"compare-{digest}"
+    if seeds is None:
+        jobs = [(name, asked, out / name) for name, asked in requests.items()]
+    else:
+        _refuse_runs([out, *(out / name for name in requests)])
+        jobs = [
+            (name, asked.with_seed(seed), out / name / f"seed-{seed}")
+            for name, asked in requests.items()
+            for seed in seeds
+        ]
+    several = _run_all(jobs, executor, workers, out)
+    report = out / "report.html"
+    write_report(_records(several), report, f"{len(requests)} federated optimizers on {request.task}")
+    return several, report
+
+
+def _run_all(
+    jobs: Sequence[tuple[str, Request, Path]], executor: str, workers: int | None, out: Path
+) -> Several:
+    """One run after the other; one that diverges does not end the others."""
+    several = Several(out, [], [], [path for _, _, path in jobs])
+    with open_executor(executor, workers) as place:
+        for at, (algorithm, request, path) in enumerate(jobs, start=1):
+            seeded = path.name.startswith("seed-")
+            name = f"{algorithm}, seed {request.settings['seed']}" if seeded else algorithm
+            heading = f"{name} ({at} of {len(jobs)})" if seeded else ""
+            again = _single_command(algorithm, request, path)
+            try:
+                several.results.append(_run(request, algorithm, place, path, again, heading))
+            except UserError:
+                raise
+            except FedoptError as error:
+                several.failed.append(f"{name}: {error}")
+    return several
+
+
+def _records(several: Several) -> list[RunRecord]:
+    """What is on disk of the runs; of one that failed before it began there is nothing."""
+    begun = [path for path in several.paths if (path / "config.toml").is_file()]
+    if not begun:
+        raise RunError("; ".join(several.failed))
+    return [read_run(path) for path in begun]
+
+
+def _default_directory(config: Config, digest: str) -> Path:
     """runs/TASK/ALGORITHM-HASH: the same configuration finds its run again."""
-    return Path("runs") / config.task / f"{config.algorithm}-{config.short_hash()}"
+    return Path("runs") / config.task / f"{config.algorithm}-{digest}"
+
+
+def _hash_without_seed(config: Config) -> str:
+    identity = {key: value for key, value in config.identity().items() if key != "seed"}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:6]
+
+
+def _refuse_runs(paths: Iterable[Path]) -> None:
+    """Several seeds lie in directories of their own, never inside a run."""
+    for path in paths:
+        if (path / "config.toml").exists():
+            raise UserError(f"{path} is a run with one seed, and --seeds makes several; choose another --out")
+
+
+def _settings_for(algorithm: str, settings: Sequence[str], all_names: Sequence[str]) -> dict[str, Any]:
+    """The settings of one algorithm: those for all, then those that name it."""
+    common, own = [], []
+    for setting in settings:
+        name, colon, rest = setting.partition(":")
+        if colon and "=" not in name:
+            if name not in all_names:
+                raise unknown("algorithm in --set", name, all_names)
+            if name == algorithm:
+                own.append(rest)
+        else:
+            common.append(setting)
+    return parse_settings([*common, *own])
+
+
+def _single_command(algorithm: str, request: Request, out: Path) -> str:
+    """The `fedopt run` that makes one of several runs again."""
+    words = ["fedopt", "run", request.task, "--algorithm", algorithm]
+    for key, value in request.settings.items():
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        words += [f"--{key}", text] if key in ("rounds", "seed") else ["--set", f"{key}={text}"]
+    words += [] if request.data == "synthetic" else ["--data", request.data]
+    words += [] if request.init is None else ["--init", str(request.init)]
+    words += ["--tensorboard"] if request.tensorboard else []
+    return shlex.join([*words, "--out", str(out)])
+
+
+def report(paths: Sequence[Path], output: Path | None, title: str | None) -> tuple[Path, list[str]]:
+    """`fedopt report`: where the page is, and a line for each run that was left out as damaged."""
+    found = find_runs(paths)
+    if not found.records:
+        raise UserError(f"no run can be read: {'; '.join(found.damaged)}")
+    if output is None:
+        output = (paths[0] if len(paths) == 1 else Path()) / "report.html"
+    if output.is_dir():
+        raise UserError(f"{output} is a directory; name a file, such as -o {output / 'report.html'}")
+    names = dict.fromkeys(record.label for record in found.records)
+    if title is None:
+        methods = ", ".join(names) if len(names) <= 3 else f"{len(names)} federated optimizers"
+        title = f"{methods} on {found.records[0].info['task']}"
+    write_report(found.records, output, title)
+    return output, found.damaged
+
+
+# -- what they print
 
 
 def describe(result: RunResult) -> str:
@@ -109,126 +275,63 @@ def _full_test(result: RunResult) -> list[str]:
     return [f"  full test set  {values}"]
 
 
-def compare(
-    task: str,
-    algorithms: Sequence[str],
-    settings: Sequence[str],
-    rounds: int | None,
-    seed: int | None,
-    data: str,
-    executor: str,
-    workers: int | None,
-    out: Path | None,
-) -> tuple[list[RunResult], list[str], Path]:
-    """`fedopt compare`: results, what failed, and the report.
-
-    Every configuration is checked before the first round is run.
-    """
-    if not algorithms:
-        raise UserError("--algorithms names none; for example --algorithms fedavg,fedyogi")
-    repeated = [name for name in algorithms if list(algorithms).count(name) > 1]
-    if repeated:
-        raise UserError(f"--algorithms names {repeated[0]!r} twice; a comparison has one run of each")
-    fixed = {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
-    requests, hashes = {}, []
-    for algorithm in algorithms:
-        request = Request(task, _settings_for(algorithm, settings, algorithms) | fixed, data)
-        hashes.append(resolve(find_task(task), algorithm, request.settings, data).short_hash())
-        requests[algorithm] = request
-    if out is None:  # the same comparison finds its runs again
-        digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
-        out = Path("runs") / task / f"compare-{digest}"
-    results: list[RunResult] = []
-    failed: list[str] = []
-    with open_executor(executor, workers) as place:
-        for algorithm, request in requests.items():
-            again = _single_command(task, algorithm, request, out / algorithm)
-            try:
-                results.append(_run(request, algorithm, place, out / algorithm, again))
-            except UserError:
-                raise
-            except FedoptError as error:  # one that diverges does not end the others
-                failed.append(f"{algorithm}: {error}")
-    report = out / "report.html"
-    records = [read_run(out / algorithm) for algorithm in requests]
-    write_report(records, report, f"{len(requests)} federated optimizers on {task}")
-    return results, failed, report
+def spread(results: Sequence[RunResult]) -> Interval | None:
+    """The mean of the runs' values with its interval; None where no run has a value."""
+    values = [result.value for result in results if result.value is not None]
+    return interval(values) if values else None
 
 
-def _settings_for(algorithm: str, settings: Sequence[str], all_names: Sequence[str]) -> dict[str, Any]:
-    """The settings of one algorithm: those for all, then those that name it."""
-    common, own = [], []
-    for setting in settings:
-        name, colon, rest = setting.partition(":")
-        if colon and "=" not in name:
-            if name not in all_names:
-                raise unknown("algorithm in --set", name, all_names)
-            if name == algorithm:
-                own.append(rest)
-        else:
-            common.append(setting)
-    return parse_settings([*common, *own])
+def _spread_json(results: Sequence[RunResult]) -> dict[str, Any]:
+    found = spread(results)
+    return found._asdict() if found else {"mean": None, "half": None, "n": 0}
 
 
-def _single_command(task: str, algorithm: str, request: Request, out: Path) -> str:
-    """The `fedopt run` that makes one run of a comparison again."""
-    words = ["fedopt", "run", task, "--algorithm", algorithm]
-    for key, value in request.settings.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        words += [f"--{key}", text] if key in ("rounds", "seed") else ["--set", f"{key}={text}"]
-    words += [] if request.data == "synthetic" else ["--data", request.data]
-    return " ".join([*words, "--out", str(out)])
-
-
-def print_comparison(paths: Sequence[Path], report: Path) -> None:
-    records = [read_run(path) for path in paths]
-    console = Console()
-    console.print(comparison_table(records))
-    console.print(explanation(records), highlight=False, style="dim")
-    console.print(f"report: {report}", highlight=False, soft_wrap=True)
-
-
-def evaluate(path: Path, split: str, executor: str, workers: int | None) -> dict[str, Any]:
-    """`fedopt eval`: every example of a split, and how the metric spreads over clients."""
-    if split not in SPLITS:
-        raise unknown("split", split, SPLITS)
-    loaded = load(path)
-    task = find_task(loaded.config.task)
-    problem = problem_of(task, loaded.config, partial(build, "fedavg", None, None, {}))  # nothing is trained
-    clients = getattr(problem.federation(), split)
-    with open_executor(executor, workers) as place, single_thread():
-        place.load(problem, clients.gather(np.arange(1)))
-        parts = measure_clients(place, loaded.x, split, len(clients.ids))
-    by_client = np.array([means([part])[task.metric] for part in parts])
-    known = by_client[np.isfinite(by_client)]  # a client may have nothing that the metric counts
+def seeds_json(task: str, algorithm: str, several: Several) -> dict[str, Any]:
+    """The JSON object of `fedopt run --seeds`."""
     return {
-        "run": str(path),
-        "round": loaded.round,
-        "split": split,
-        "data": problem.federation().source,
-        "clients": len(parts),
-        "examples": sum(part.examples for part in parts),
-        "metric": task.metric,
-        **{name: finite(value) for name, value in means(parts).items()},
-        "percentiles_over_clients": {
-            str(q): float(np.percentile(known, q)) if len(known) else None for q in PERCENTILES
-        },
+        "task": task,
+        "algorithm": algorithm,
+        "metric": find_task(task).metric,
+        "runs": [result.summary() for result in several.results],
+        **_spread_json(several.results),
     }
 
 
-def print_evaluation(measured: Mapping[str, Any]) -> None:
-    unit = unit_of(measured["metric"])
-    table = Table(
-        title=f"{measured['run']}, round {measured['round']}, {measured['split']} split, "
-        f"{measured['data']} data"
-    )
-    table.add_column("over")
-    table.add_column(unit.name, justify="right")
-    rows = {f"all {measured['examples']:,} examples": measured[measured["metric"]]}
-    rows |= {f"clients, {q}th percentile": v for q, v in measured["percentiles_over_clients"].items()}
-    for name, value in rows.items():
-        table.add_row(name, "-" if value is None else unit.text(value))
+def comparison_json(several: Several, report: Path, seeds: bool) -> dict[str, Any]:
+    """The JSON object of `fedopt compare`; with several seeds, the mean of each algorithm too."""
+    printed: dict[str, Any] = {
+        "runs": [result.summary() for result in several.results],
+        "report": str(report),
+    }
+    if seeds:
+        names = dict.fromkeys(result.algorithm for result in several.results)
+        printed["groups"] = [
+            {"algorithm": name} | _spread_json([r for r in several.results if r.algorithm == name])
+            for name in names
+        ]
+    return printed
+
+
+def print_seeds(several: Several) -> None:
+    """The mean over the seeds, then the table."""
+    records = _records(several)
+    found = spread(several.results)
+    if found:
+        unit = unit_of(several.results[0].metric)
+        margin = "" if found.half is None else f" ± {unit.text(found.half)}"
+        seeds = f"{found.n} seed{'s' if found.n > 1 else ''}"
+        note = f"mean over {seeds}" + (", 95 % interval" if found.half is not None else "")
+        print(f"{unit.name}  {unit.text(found.mean)}{margin}   ({note})")
+    _print_table(records)
+    print(f"runs: {several.out}")
+
+
+def print_comparison(several: Several, report: Path) -> None:
+    _print_table(_records(several))
+    print(f"report: {report}")
+
+
+def _print_table(records: Sequence[RunRecord]) -> None:
     console = Console()
-    console.print(table)
-    loss = "not finite" if measured["loss"] is None else f"{measured['loss']:.4f}"
-    console.print(f"loss {loss} over {measured['clients']:,} clients", highlight=False)
+    console.print(comparison_table(records))
+    console.print(explanation(records), highlight=False, style="dim")

@@ -125,9 +125,9 @@ class Config(_Section):
         del document["rounds"]
         return document
 
-    def short_hash(self) -> str:
+    def short_hash(self, digits: int = 6) -> str:
         text = json.dumps(self.identity(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:6]
+        return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,33 @@ from fedopt.algorithms import Vector
 from fedopt.data import Federation
 from fedopt.engine.evaluate import fixed_sample, is_evaluated, means, measure_clients, sample_size
 from fedopt.engine.executors import Executor
-from fedopt.engine.loop import Plan, Position, Step, start, train
+from fedopt.engine.loop import Position, Step, start, train
 from fedopt.engine.memory import ClientMemory, MemoryTable
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import Setting
 from fedopt.engine.runner import initial_vector, single_thread
 from fedopt.engine.sampling import SAMPLERS
-from fedopt.errors import FedoptError, UserError
+from fedopt.errors import Diverged, FedoptError, UserError
+from fedopt.experiments import tensorboard as event_files
 from fedopt.experiments.config import Config
+from fedopt.experiments.journal import Journal, finite, last_mean, lines_of
+from fedopt.experiments.opened import Opened as Opened
+from fedopt.experiments.opened import open_data as open_data
+from fedopt.experiments.opened import with_open
 from fedopt.experiments.problems import plan_of
-from fedopt.experiments.records import LAST_ROUNDS
 from fedopt.experiments.rundir import RunDirectory
 from fedopt.models.flat import Flat
 from fedopt.version import __version__
 
 OnStep = Callable[[Step], None]
+Say = Callable[[str], None]
+
+
+class Stop(Exception):
+    """Raised by `on_step` to end a run early, as a search does with a trial; running it again continues it.
+
+    It is no error: `execute` keeps a checkpoint, writes the status "pruned" with this text, and raises it on.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,26 +83,6 @@ class RunResult:
         return {name: getattr(self, name) for name in names} | {k: v for k, v in optional.items() if v}
 
 
-class _Journal:
-    """Lines of metrics as they come: in the run directory, or in memory where there is none."""
-
-    def __init__(self, directory: RunDirectory | None) -> None:
-        self._directory = directory
-        self._lines: list[dict[str, Any]] = []
-
-    def add(self, line: dict[str, Any]) -> None:
-        if self._directory:
-            self._directory.log(line)
-        else:
-            self._lines.append(line)
-
-    def splits(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """All train lines and all test lines."""
-        lines = self._directory.lines() if self._directory else self._lines
-        train, test = ([line for line in lines if line["split"] == name] for name in ("train", "test"))
-        return train, test
-
-
 def execute(
     config: Config,
     problem: Problem,
@@ -101,12 +93,19 @@ def execute(
     better: str = "higher",
     initial: Vector | None = None,
     on_step: OnStep | None = None,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
+    tensorboard: bool = False,
+    opened: Opened | None = None,
 ) -> RunResult:
-    """Run `config` on `executor`, in `out` if given; continues what is there."""
-    federation = problem.federation()
+    """Run `config` on `executor`, in `out` if given; continues what is there.
+
+    `opened` is what `open_data` made for an earlier run on the same data. `tensorboard` writes event files
+    too. What ends a run early leaves its status in run.json: failed, diverged or, after `Stop`, pruned.
+    """
+    if tensorboard:
+        _check_event_files(out)
+    federation = opened.federation if opened else problem.federation()
     _check_cohort(config, federation)
-    metric = next(iter(problem.metrics))
     info = {
         "fedopt": __version__,
         "task": config.task,
@@ -116,195 +115,192 @@ def execute(
         "status": "running",
         "command": command,
         "data": federation.source,
-        "metric": metric,
+        "metric": next(iter(problem.metrics)),
         "better": better,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = RunDirectory(out, config, info) if out else None
+    run = _Run(config, with_open(problem, federation), executor, federation, directory, say)
     try:
-        return _execute(config, problem, executor, federation, directory, initial, on_step, say, command)
+        return run.complete(initial, on_step, command, tensorboard, opened)
+    except Stop as stop:
+        run.checkpoint()
+        run.ended("pruned", str(stop))
+        raise
+    except Diverged as error:
+        run.ended("diverged", str(error))
+        raise
     except FedoptError as error:
-        if directory:
+        if directory and not directory.done:  # of a finished run the result stays
             directory.update(status="failed", message=str(error))
         raise
     finally:
+        run.close()
+
+
+class _Run:
+    """One execution: where it stands, and what it has written."""
+
+    journal: Journal
+    position: Position
+    seconds: float
+
+    def __init__(
+        self,
+        config: Config,
+        problem: Problem,
+        executor: Executor,
+        federation: Federation,
+        directory: RunDirectory | None,
+        say: Say,
+    ) -> None:
+        self.config = config
+        self.problem = problem
+        self.executor = executor
+        self.federation = federation
+        self.directory = directory
+        self.say = say
+        self._saved = 0  # the round of the newest checkpoint
+
+    def complete(
+        self,
+        initial: Vector | None,
+        on_step: OnStep | None,
+        command: str,
+        event_file: bool,
+        opened: Opened | None,
+    ) -> RunResult:
+        """Go on from what is there to the last round."""
+        config, directory, test = self.config, self.directory, self.federation.test
+        algorithm = self.problem.algorithm()
+        x = initial_vector(self.problem) if initial is None else initial
+        examples = sample_size(test, config.eval.sample)
+        plan = plan_of(config, examples)
+        state = algorithm.init(x)
+        self.position, self.seconds = start(state, plan), 0.0
+        table = self._restore(state, algorithm.keeps) if directory else MemoryTable()
+        self.journal = Journal(directory, event_file)
+        if directory and directory.done and self.position.round >= config.rounds:
+            self.say(f"{directory.path} is finished: {self.position.round} rounds")
+            return self._result(directory.info.get("full_test"))
+        if self.position.round:
+            self.say(f"continuing after round {self.position.round}")
         if directory:
-            directory.close()
+            directory.restart(rounds=config.rounds, command=command)
 
-
-def _execute(
-    config: Config,
-    problem: Problem,
-    executor: Executor,
-    federation: Federation,
-    directory: RunDirectory | None,
-    initial: Vector | None,
-    on_step: OnStep | None,
-    say: Callable[[str], None],
-    command: str,
-) -> RunResult:
-    algorithm = problem.algorithm()
-    x = initial_vector(problem) if initial is None else initial
-    population = len(federation.train.ids)
-    examples = sample_size(federation.test, config.eval.sample)
-    plan = plan_of(config, examples)
-    position, seconds, journal, table = _begin(
-        directory, algorithm.init(x), algorithm.keeps, plan, population, say
-    )
-    if directory and directory.done and position.round >= config.rounds:
-        say(f"{directory.path} is finished: {position.round} rounds")
-        return _result(
-            config,
-            problem,
-            position,
-            journal,
-            seconds,
-            directory,
-            federation.source,
-            directory.info.get("full_test"),
+        self.executor.load(self.problem, opened.sample if opened else fixed_sample(test, examples))
+        setting = Setting(
+            algorithm,
+            self.executor,
+            self.federation.train,
+            SAMPLERS[config.sampling],
+            config.clients_per_round,
+            config.seed,
+            table,
         )
-    if position.round:
-        say(f"continuing after round {position.round}")
-    if directory:
-        directory.update(status="running", rounds=config.rounds, message=None, command=command)
+        began = time.monotonic() - self.seconds
+        with closing(train(setting, plan, self.position)) as steps:
+            for step in steps:
+                self.position, self.seconds = step.position, time.monotonic() - began
+                for line in lines_of(step, self.seconds):
+                    self.journal.add(line)
+                if step.position.round % config.checkpoint.every == 0 or step.position.round == config.rounds:
+                    self.checkpoint()
+                if on_step:
+                    on_step(step)
+        full_test = self._full_test() if config.eval.final == "full" else None
+        self.seconds = time.monotonic() - began
+        result = self._result(full_test)
+        if directory:
+            summary = result.summary()
+            directory.update(status="done", **{key: summary[key] for key in summary if key != "run"})
+        return result
 
-    executor.load(problem, fixed_sample(federation.test, examples))
-    setting = Setting(
-        algorithm,
-        executor,
-        federation.train,
-        SAMPLERS[config.sampling],
-        config.clients_per_round,
-        config.seed,
-        table,
-    )
-    began = time.monotonic() - seconds
-    for step in train(setting, plan, position):
-        position, seconds = step.position, time.monotonic() - began
-        for line in _lines(step, seconds):
-            journal.add(line)
-        due = position.round % config.checkpoint.every == 0 or position.round == config.rounds
-        if directory and due and position.round and position.stalled < config.patience:
-            directory.commit(position, seconds)
-        if on_step:
-            on_step(step)
-    full_test = None
-    if config.eval.final == "full":
-        say(f"measuring the full test set of {len(federation.test.ids):,} clients")
+    def checkpoint(self) -> None:
+        """Keep the position, unless there is nothing new, or nothing to go on from."""
+        at = self.position
+        if self.directory and at.round > self._saved and at.stalled < self.config.patience:
+            self.directory.commit(at, self.seconds)
+            self._saved = at.round
+
+    def ended(self, status: str, why: str) -> None:
+        """Write down how an unfinished run ended, with its numbers so far."""
+        if self.directory:
+            so_far = self._result(None)
+            self.directory.update(
+                status=status,
+                message=why,
+                rounds_done=so_far.rounds,
+                train_loss=so_far.train_loss,
+                value=so_far.value,
+                seconds=so_far.seconds,
+            )
+
+    def close(self) -> None:
+        try:
+            if hasattr(self, "journal"):
+                self.journal.close()
+        finally:
+            if self.directory:
+                self.directory.close()
+
+    def _restore(self, state: Any, keeps: tuple[str, ...]) -> ClientMemory:
+        """Take up the newest checkpoint, and what clients kept up to it."""
+        assert self.directory is not None
+        found, notes = self.directory.restore(state)
+        for note in notes:
+            self.say(note)
+        if found:
+            self.position, self.seconds = found.position, found.seconds
+            self._saved = found.position.round
+        population = len(self.federation.train.ids)
+        return self.directory.client_table(keeps, len(state.x), population, self.position.round)
+
+    def _full_test(self) -> dict[str, float | None]:
+        clients = len(self.federation.test.ids)
+        self.say(f"measuring the full test set of {clients:,} clients")
         with single_thread():
-            parts = measure_clients(executor, position.state.x, "test", len(federation.test.ids))
-        full_test = {name: finite(value) for name, value in means(parts).items()}
-    seconds, source = time.monotonic() - began, federation.source
-    result = _result(config, problem, position, journal, seconds, directory, source, full_test)
-    if directory:
-        summary = result.summary()
-        directory.update(status="done", **{key: summary[key] for key in summary if key != "run"})
-    return result
+            parts = measure_clients(self.executor, self.position.state.x, "test", clients)
+        return {name: finite(value) for name, value in means(parts).items()}
 
-
-def _begin(
-    directory: RunDirectory | None,
-    state: Any,
-    keeps: tuple[str, ...],
-    plan: Plan,
-    population: int,
-    say: Callable[[str], None],
-) -> tuple[Position, float, _Journal, ClientMemory]:
-    """The position to go on from, the seconds spent so far, the journal, and the clients' table."""
-    position, seconds = start(state, plan), 0.0
-    if directory is None:
-        return position, seconds, _Journal(None), MemoryTable()
-    found, notes = directory.restore(state)
-    for note in notes:
-        say(note)
-    if found:
-        position, seconds = found.position, found.seconds
-    table = directory.client_table(keeps, len(state.x), population, position.round)
-    return position, seconds, _Journal(directory), table
-
-
-def _lines(step: Step, seconds: float) -> list[dict[str, Any]]:
-    """A step as lines of metrics.jsonl; what is not finite is null there."""
-    lines, done = [], step.position.round
-    if step.report is not None:
-        assert step.rates is not None
-        report = step.report
-        line: dict[str, Any] = {
-            "round": done,
-            "split": "train",
-            "loss": None if report.loss is None else finite(report.loss),
-            "clients": report.clients,
-            "rejected": len(report.rejected),
-            "skipped": report.skipped,
-            "examples": report.examples,
-            "bytes_down": report.bytes_down,
-            "bytes_up": report.bytes_up,
-            "bytes_total": step.position.bytes_total,
-            "client_lr": step.rates[0],
-            "server_lr": step.rates[1],
-            "seconds": round(seconds, 3),
-        }
-        if report.rejected:
-            line["rejected_clients"] = list(report.rejected[:10])
-        lines.append(line)
-    if step.evaluation is not None:
-        values = {name: finite(value) for name, value in step.evaluation.items()}
-        lines.append({"round": done, "split": "test", **values, "seconds": round(seconds, 3)})
-    return lines
-
-
-def finite(value: float) -> float | None:
-    """`value`, or None for JSON where it is not finite."""
-    return value if isfinite(value) else None
-
-
-def _result(
-    config: Config,
-    problem: Problem,
-    position: Position,
-    journal: _Journal,
-    seconds: float,
-    directory: RunDirectory | None,
-    source: str,
-    full_test: dict[str, float | None] | None,
-) -> RunResult:
-    x = position.state.x
-    metric = next(iter(problem.metrics))
-    train_lines, test_lines = journal.splits()
-    every, last_every = config.eval.every, config.eval.last_every
-    planned = [  # a run that was extended has evaluations that one of this length has not
-        line for line in test_lines if is_evaluated(line["round"], position.round, every, last_every)
-    ]
-    return RunResult(
-        task=config.task,
-        algorithm=config.algorithm,
-        rounds=position.round,
-        seed=config.seed,
-        train_loss=last_mean(train_lines, "loss", position.round),
-        metric=metric,
-        value=last_mean(planned, metric, position.round),
-        params=len(x),
-        x_sha256=sha256_of(x),
-        seconds=round(seconds, 3),
-        x=x,
-        train=train_lines,
-        test=test_lines,
-        full_test=full_test,
-        data=source,
-        path=directory.path if directory else None,
-        problem=problem,
-    )
-
-
-def last_mean(lines: list[dict[str, Any]], key: str, rounds: int) -> float | None:
-    """The mean of `key` over the last 100 of `rounds`, the model before round 1 not counted."""
-    recent = [line[key] for line in lines if line["round"] > max(0, rounds - LAST_ROUNDS)]
-    values = [value for value in recent if value is not None]
-    return sum(values) / len(values) if values else None
+    def _result(self, full_test: dict[str, float | None] | None) -> RunResult:
+        config, x, rounds = self.config, self.position.state.x, self.position.round
+        metric = next(iter(self.problem.metrics))
+        train_lines, test_lines = self.journal.splits()
+        planned = [  # a run that was extended has evaluations that one of this length has not
+            line
+            for line in test_lines
+            if is_evaluated(line["round"], rounds, config.eval.every, config.eval.last_every)
+        ]
+        return RunResult(
+            task=config.task,
+            algorithm=config.algorithm,
+            rounds=rounds,
+            seed=config.seed,
+            train_loss=last_mean(train_lines, "loss", rounds),
+            metric=metric,
+            value=last_mean(planned, metric, rounds),
+            params=len(x),
+            x_sha256=sha256_of(x),
+            seconds=round(self.seconds, 3),
+            x=x,
+            train=train_lines,
+            test=test_lines,
+            full_test=full_test,
+            data=self.federation.source,
+            path=self.directory.path if self.directory else None,
+            problem=self.problem,
+        )
 
 
 def sha256_of(x: Vector) -> str:
     return hashlib.sha256(x.detach().to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()
+
+
+def _check_event_files(out: Path | None) -> None:
+    if out is None:
+        raise UserError("tensorboard writes into the run directory; name one with out")
+    event_files.require()
 
 
 def _check_cohort(config: Config, federation: Federation) -> None:

@@ -3,6 +3,7 @@
 config.toml     the resolved configuration        metrics.jsonl   one object a line
 run.json        version, command, status, result  checkpoints/    the last few
 clients/        what clients keep, for algorithms with client state
+tensorboard/    event files, where they were asked for
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from fedopt.experiments.client_table import DiskTable, check_disk
 from fedopt.experiments.config import Config, read_config
 from fedopt.experiments.records import flatten, read_run
 from fedopt.files import disk_errors, write_atomically
+
+# entries of run.json that a run writes when it ends, whichever way
+OUTCOME = "message rounds_done train_loss value params x_sha256 seconds full_test".split()
 
 
 class RunDirectory:
@@ -70,6 +74,10 @@ class RunDirectory:
         merged = {**self.info, **changes}
         self.info = {key: value for key, value in merged.items() if value is not None}
         write_atomically(self.path / "run.json", json.dumps(self.info, indent=2) + "\n")
+
+    def restart(self, rounds: int, command: str) -> None:
+        """Running again: how an earlier execution ended no longer holds."""
+        self.update(status="running", rounds=rounds, command=command, **dict.fromkeys(OUTCOME))
 
     def restore(self, like: State) -> tuple[Checkpoint | None, list[str]]:
         """The newest readable checkpoint, if any, with metrics and rows cut back to it, and what to tell."""

@@ -1,0 +1,45 @@
+"""A store seen with another of its splits in the place of the test split."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedopt.data.columns import MANIFEST
+from fedopt.data.store import Store
+from fedopt.files import disk_errors
+
+
+@contextmanager
+def with_test_split(store: Store, split: str) -> Iterator[Path]:
+    """A store whose test split is `split` of `store`; nothing is copied, and it is gone at the end.
+
+    Tasks know two splits. So a third one, such as Stack Overflow's heldout users, is measured as they
+    would measure the test split, by worker processes too.
+    """
+    store.split(split)  # refuses one that is not there
+    originals = {"train": "train", "test": split}
+    manifest = {
+        **store.manifest,
+        "splits": {alias: store.manifest["splits"][name] for alias, name in originals.items()},
+        "files": {
+            f"{alias}/{file.removeprefix(f'{name}/')}": size
+            for alias, name in originals.items()
+            for file, size in store.manifest["files"].items()
+            if file.startswith(f"{name}/")
+        },
+    }
+    with disk_errors(Path(tempfile.gettempdir())):
+        scratch = tempfile.TemporaryDirectory(prefix="fedopt-")
+    with scratch as path:
+        directory = Path(path)
+        with disk_errors(directory):
+            for alias, name in originals.items():
+                (directory / alias).symlink_to((store.directory / name).absolute())
+            for text in store.manifest.get("texts", []):
+                (directory / text).symlink_to((store.directory / text).absolute())
+            (directory / MANIFEST).write_text(json.dumps(manifest))
+        yield directory

@@ -1,0 +1,135 @@
+"""The client x server learning-rate heat maps, and the share of each that is near its best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, LogNorm, Normalize
+
+from fedopt.experiments import heatmap
+from fedopt.experiments.paper.draw_tables import Drawn
+from fedopt.experiments.paper.figures import CLIENT_RATE, INK, SERVER_RATE, grid, styled
+from fedopt.experiments.paper.published import METHOD_NAMES, OPTIMIZERS, TASK_NAMES
+from fedopt.experiments.paper.study import Result, Spec, Study, best_of, grid_values
+from fedopt.experiments.paper.tables import MINUS, PICTURE, Entry, Table, axis_label
+from fedopt.experiments.summary import Unit, unit_of
+from fedopt.experiments.sweep.grid import describe
+from fedopt.tasks import TASKS
+
+
+def plan_heatmaps(study: Study) -> Iterator[Spec]:
+    for task in study.tasks:
+        for method in OPTIMIZERS:
+            yield from study.heat_map(task, method)
+
+
+def heatmaps(study: Study) -> Drawn:
+    """Validation metric at each client and server rate, a map for each optimizer of one task."""
+    (task,) = study.tasks
+    unit = unit_of(TASKS[task].metric)
+    results = {m: [study.result(spec) for spec in study.heat_map(task, m)] for m in OPTIMIZERS}
+    known = [r.value * unit.factor for rs in results.values() for r in rs if r.value is not None]
+    colours = _colours(known, TASKS[task].better == "lower")
+    with styled():
+        figure, axes = grid(len(OPTIMIZERS), width=3.1, height=2.9)
+        for axis, method in zip(axes, OPTIMIZERS, strict=True):
+            _map(axis, METHOD_NAMES[method], results[method], unit, colours)
+        bar = ScalarMappable(colours.norm, colours.map)
+        figure.colorbar(bar, ax=axes, label=f"{unit.name}{unit.suffix}", shrink=0.8, pad=0.02)
+        title = f"{TASK_NAMES[task]}{study.mark}: validation {unit.name}, τ = 1e{MINUS}3"
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+    tables = [_ease_table(study, task, results)]
+    for method in OPTIMIZERS:
+        entries = tuple(_map_entry(study, task, result) for result in results[method])
+        name = f"{TASK_NAMES[task]}, {METHOD_NAMES[method]}: {unit.name}{unit.suffix}"
+        tables.append(Table(name, entries, "log10 η_l", compare=False))
+    return Drawn(tuple(tables), figure, (PICTURE,))
+
+
+class Colours(NamedTuple):
+    norm: Normalize
+    map: Colormap
+
+
+def _colours(known: Sequence[float], lower_is_better: bool) -> Colours:
+    """One scale for all maps of a task, bright for better; logarithmic where errors span decades."""
+    low, high = (min(known), max(known)) if known else (0.0, 1.0)
+    if high == low:
+        low, high = low - 0.5, high + 0.5
+    norm = LogNorm(low, high) if lower_is_better and 0 < 10 * low < high else Normalize(low, high)
+    return Colours(norm, matplotlib.colormaps["viridis_r" if lower_is_better else "viridis"])
+
+
+def _map(axis: Axes, title: str, results: Sequence[Result], unit: Unit, colours: Colours) -> None:
+    """A map with the number in each cell; × where the run diverged, nothing where there is none."""
+    specs = [result.spec for result in results]
+    clients, servers = (grid_values(specs, name) for name in ("client_lr", "server_lr"))
+    cells = np.full((len(servers), len(clients)), np.nan)
+    many = len(clients) > 4
+    size = 6 if many else 8
+    for result in results:
+        x, y = clients.index(result.spec.at["client_lr"]), servers.index(result.spec.at["server_lr"])
+        if result.value is None:
+            mark = {"diverged": "×", "failed": "!"}.get(result.state, "")
+            axis.text(x, y, mark, ha="center", va="center", color=INK, fontsize=size)
+            continue
+        cells[y, x] = value = result.value * unit.factor
+        text = f"{value:.{0 if many and abs(value) >= 10 else unit.digits}f}"
+        red, green, blue, _ = colours.map(float(colours.norm(value)))
+        ink = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "#ffffff"
+        axis.text(x, y, text, ha="center", va="center", color=ink, fontsize=size)
+    axis.imshow(cells, origin="lower", aspect="auto", cmap=colours.map, norm=colours.norm)
+    axis.set_title(title)
+    axis.set_xticks(range(len(clients)), [axis_label(v) for v in clients])
+    axis.set_yticks(range(len(servers)), [axis_label(v) for v in servers])
+    axis.set_xlabel(CLIENT_RATE)
+    axis.set_ylabel(SERVER_RATE)
+    axis.spines[:].set_visible(False)
+
+
+def _map_entry(study: Study, task: str, result: Result) -> Entry:
+    unit = unit_of(TASKS[task].metric)
+    return Entry(
+        row=axis_label(result.spec.at["client_lr"]),
+        column=f"η {axis_label(result.spec.at['server_lr'])}",
+        ours=None if result.value is None else result.value * unit.factor,
+        state=result.state,
+        run=result.run,
+        word=study.word(task),
+        digits=unit.digits,
+        unit=unit.name + unit.suffix,
+    )
+
+
+def _ease_table(study: Study, task: str, results: dict[str, list[Result]]) -> Table:
+    """How easy each optimizer is to tune: the share of its map that comes near its best."""
+    unit, distance = unit_of(TASKS[task].metric), heatmap.distance_of(TASKS[task].metric)
+    entries = []
+    for method in OPTIMIZERS:
+        row, word = METHOD_NAMES[method], study.word(task)
+        records = study.records(result.spec for result in results[method])
+        found = heatmap.grids(records)
+        best = best_of(results[method])
+        value = None if best is None or best.value is None else best.value * unit.factor
+        entries.append(
+            Entry(
+                row,
+                f"best {unit.name}{unit.suffix}",
+                value,
+                run=best.run if best else None,
+                word=word,
+                digits=unit.digits,
+                detail=f"({describe(best.spec.at)})" if best else "",
+            )
+        )
+        share = heatmap.ease(found[0], distance) if found else None
+        percent = None if share is None or share.share is None else 100 * share.share
+        counted = f"({share.within} of {share.total})" if share else ""
+        entries.append(Entry(row, "share near the best, %", percent, word=word, digits=0, detail=counted))
+    note = f"Near: within {distance.text} of the optimizer's own best; a run that diverged is not near."
+    return Table("Ease of tuning", tuple(entries), "optimizer", note, compare=False)

@@ -1,0 +1,79 @@
+"""`fedopt reproduce list`: the artifacts, their runs, and how long they take here at each scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedopt.experiments.api import cores
+from fedopt.experiments.paper.artifacts import ARTIFACTS, GROUPS, Artifact
+from fedopt.experiments.paper.cost import Speed, calibrate, span, total_seconds
+from fedopt.experiments.paper.published import DATASET_OF, TASK_NAMES
+from fedopt.experiments.paper.scales import SCALES, Scale
+from fedopt.experiments.paper.sources import SYNTHETIC, Source
+from fedopt.experiments.paper.study import Spec, Study
+
+_ROOMY = 120  # columns of a terminal that has room for titles
+
+
+def estimates(console: Console, workers: int | None = None) -> dict[str, Any]:
+    """Runs and seconds of every artifact at every scale, from a calibration of some seconds."""
+    with console.status("timing a step of each task") as status:
+        speeds = calibrate(TASK_NAMES, lambda task: status.update(f"timing a step of {task}"))
+    side_by_side = workers or cores()
+    rows = []
+    for artifact in ARTIFACTS.values():
+        scales = {s.name: _cost(_specs(artifact, s), speeds, side_by_side) for s in SCALES.values()}
+        rows.append({"name": artifact.name, "title": artifact.title, "where": artifact.where, **scales})
+    everything = {}
+    for scale in SCALES.values():
+        union = dict.fromkeys(spec for artifact in ARTIFACTS.values() for spec in _specs(artifact, scale))
+        everything[scale.name] = _cost(tuple(union), speeds, side_by_side)
+    return {
+        "cores": side_by_side,
+        "artifacts": rows,
+        "all": everything,
+        "seconds": {task: speed._asdict() for task, speed in speeds.items()},
+    }
+
+
+def _specs(artifact: Artifact, scale: Scale) -> tuple[Spec, ...]:
+    sources = {name: Source(name, SYNTHETIC, SYNTHETIC) for name in set(DATASET_OF.values())}
+    return artifact.specs(Study(scale, Path(), sources, tuple(TASK_NAMES)))
+
+
+def _cost(specs: tuple[Spec, ...], speeds: dict[str, Speed], workers: int) -> dict[str, float]:
+    return {"runs": len(specs), "seconds": round(total_seconds(specs, speeds, workers), 1)}
+
+
+def print_list(found: dict[str, Any], console: Console) -> None:
+    """The estimates as a table, smallest scale first."""
+    scales = list(SCALES)[::-1]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("artifact", no_wrap=True)
+    roomy = console.width >= _ROOMY
+    if roomy:
+        table.add_column("what it is")
+    for scale in scales:
+        table.add_column(f"{scale}\nruns, time", justify="right", no_wrap=True)
+    last = {"name": "all", "title": "everything, shared runs once", **found["all"]}
+    for row in [*found["artifacts"], last]:
+        cells = [f"{row[scale]['runs']:,}  {_time(row[scale])}" for scale in scales]
+        table.add_row(row["name"], *([row["title"]] if roomy else []), *cells)
+    console.print(table)
+    groups = ", ".join(name for name in GROUPS if name != "all")
+    for scale in scales:
+        console.print(f"{scale}: {SCALES[scale].what}", highlight=False)
+    console.print(
+        f"Times are estimates for {found['cores']} cores from a step of each task timed just now; runs that "
+        f"are there already take none. Artifacts share runs. Groups: {groups}, all.",
+        highlight=False,
+    )
+
+
+def _time(cost: dict[str, float]) -> str:
+    return span(cost["seconds"]) if cost["runs"] else "at once"

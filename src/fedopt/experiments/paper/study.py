@@ -1,0 +1,226 @@
+"""A study is one reproduction: a scale, the data, the directory, and the runs that artifacts are made of.
+
+A run is planned as a `Spec`, which costs nothing, and becomes a `Trial` when its directory is needed.
+Artifacts that plan the same spec share its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedopt.experiments.paper.published import (
+    ADAPTIVE,
+    CENTRALIZED,
+    DATASET_OF,
+    DECAY_TASK,
+    HEAT_MAP_TAU,
+    settings,
+)
+from fedopt.experiments.paper.scales import CENTRAL_RATES, Scale
+from fedopt.experiments.paper.sources import Source, suffix
+from fedopt.experiments.records import RunRecord, number
+from fedopt.experiments.sweep.grid import points
+from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score, trial
+from fedopt.tasks import TASKS
+from fedopt.tasks.base import Rates
+
+
+class Spec(NamedTuple):
+    """One run that an artifact needs."""
+
+    task: str
+    algorithm: str
+    point: tuple[tuple[str, float], ...]  # log10 of rates and tau
+    settings: tuple[tuple[str, Any], ...]
+
+    @property
+    def at(self) -> dict[str, float]:
+        return dict(self.point)
+
+
+class Result(NamedTuple):
+    """What a run came to."""
+
+    spec: Spec
+    value: float | None  # raw
+    state: str  # "" where there is a value, or no run at all; else diverged, failed, unfinished
+    run: Path | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is reproduced, from which data, where."""
+
+    scale: Scale
+    out: Path
+    sources: Mapping[str, Source]  # by dataset
+    tasks: tuple[str, ...]  # those asked for, in the paper's order
+    _records: dict[Spec, RunRecord | None] = field(default_factory=dict, compare=False)
+    _trials: dict[Spec, Trial] = field(default_factory=dict, compare=False)
+
+    def source(self, task: str) -> Source:
+        return self.sources[DATASET_OF[task]]
+
+    def word(self, task: str) -> str:
+        return self.source(task).word
+
+    def of(self, *tasks: str) -> Study:
+        """The part of this study on some tasks; what was read is shared."""
+        return replace(self, tasks=tasks)
+
+    @property
+    def mark(self) -> str:
+        """What the title of a figure must say about the data of these tasks."""
+        return suffix([self.word(task) for task in self.tasks])
+
+    # -- plans
+
+    def published(self, task: str, algorithm: str) -> Spec:
+        """The run with the paper's rates; on Stack Overflow it ends with the full test set."""
+        rates = settings(task).rates[algorithm]
+        point = {"client_lr": float(rates.client_lr), "server_lr": float(rates.server_lr)}
+        if rates.tau is not None:
+            point["tau"] = float(rates.tau)
+        full = self.scale.full_test and TASKS[task].full_test_at_end
+        return self._spec(task, algorithm, point, {"eval.final": "full"} if full else {})
+
+    def sweep(self, task: str, algorithm: str) -> tuple[Spec, ...]:
+        """The tuning grid of one method: client x server rates, with tau where it has one."""
+        return self._grid(task, algorithm, adaptive_taus=self.scale.taus)
+
+    def heat_map(self, task: str, algorithm: str) -> tuple[Spec, ...]:
+        """The part of the tuning grid that the heat maps show."""
+        specs = self.sweep(task, algorithm)
+        return tuple(spec for spec in specs if spec.at.get("tau", HEAT_MAP_TAU) == HEAT_MAP_TAU)
+
+    def decayed(self, algorithm: str) -> tuple[Spec, ...]:
+        """The grid of the decay table, tuned again under ExpDecay on the client's rate."""
+        decay = {"client.schedule": "staircase", "client.decay_rounds": self.scale.decay_rounds}
+        return self._grid(DECAY_TASK, algorithm, self.scale.decay_taus, decay)
+
+    def centralized(self, optimizer: str) -> tuple[Spec, ...]:
+        """The grid of one optimizer on the union of all data."""
+        scale, grid = self.scale, settings(DECAY_TASK).client_grid
+        chosen: dict[str, Any] = {"client.optimizer": optimizer, "rounds": scale.epochs, "eval.every": 1}
+        chosen |= {"data.clients": scale.writers} if scale.writers else {}
+        return tuple(
+            self._spec(DECAY_TASK, "centralized", {"client_lr": rate}, chosen)
+            for rate in scale.rates(grid, CENTRAL_RATES[optimizer])
+        )
+
+    def _grid(
+        self, task: str, algorithm: str, adaptive_taus: Any, extra: Mapping[str, Any] | None = None
+    ) -> tuple[Spec, ...]:
+        paper = settings(task)
+        best: Rates = paper.rates.get(algorithm, paper.rates["fedavg"])  # SCAFFOLD's lie near FedAvg's
+        grid = {
+            "client_lr": self.scale.rates(paper.client_grid, float(best.client_lr)),
+            "server_lr": self.scale.rates(paper.server_grid, float(best.server_lr)),
+        }
+        if algorithm in ADAPTIVE:
+            assert best.tau is not None
+            grid["tau"] = adaptive_taus(task, float(best.tau))
+        return tuple(
+            self._spec(task, algorithm, {axis: float(v) for axis, v in point.items()}, extra or {})
+            for point in points(grid)
+        )
+
+    def _spec(self, task: str, algorithm: str, point: Mapping[str, float], extra: Mapping[str, Any]) -> Spec:
+        scale = self.scale
+        chosen: dict[str, Any] = {
+            "rounds": scale.rounds_of(task),
+            "eval.sample": scale.sample_of(task),
+            "eval.every": scale.eval_every,
+            "eval.last_every": scale.eval_last_every,
+            "eval.final": "sample",
+        }
+        if algorithm != "centralized":
+            chosen |= {"variant": "as_run", "clients_per_round": scale.cohort_of(task)}
+        chosen |= {"client.steps": scale.steps} if scale.steps else {}
+        chosen |= {**extra, **scale.settings}
+        if not scale.keep_checkpoints:
+            chosen |= {"checkpoint.every": chosen["rounds"], "checkpoint.keep": 1}
+        return Spec(task, algorithm, tuple(point.items()), tuple(chosen.items()))
+
+    # -- runs
+
+    def trial(self, spec: Spec) -> Trial:
+        """Where the run lies and how it is made."""
+        if spec not in self._trials:
+            root, data = self.out / "runs" / spec.task, self.source(spec.task).directory
+            self._trials[spec] = trial(root, spec.task, spec.algorithm, spec.at, dict(spec.settings), data)
+        return self._trials[spec]
+
+    def record(self, spec: Spec) -> RunRecord | None:
+        """What is on disk of a run, read once."""
+        if spec not in self._records:
+            self._records[spec] = recorded(self.trial(spec))
+        return self._records[spec]
+
+    def records(self, specs: Iterable[Spec]) -> list[RunRecord]:
+        return [record for spec in specs if (record := self.record(spec)) is not None]
+
+    def forget(self) -> None:
+        """Read again what is asked for next: runs have gone on."""
+        self._records.clear()
+
+    def rounds(self, spec: Spec) -> int:
+        return int(dict(spec.settings)["rounds"])
+
+    def result(self, spec: Spec, select: str = "") -> Result:
+        """The mean over the last 100 rounds of the task's metric, or of what `select` names."""
+        record = self.record(spec)
+        if record is None:
+            return Result(spec, None, "", None)
+        value = score(record, select or TASKS[spec.task].metric, self.rounds(spec))
+        return Result(spec, value, "" if value is not None else _state(record), record.path)
+
+    def test_result(self, spec: Spec) -> Result:
+        """On the full test set after the last round; at a scale without it, the last evaluation."""
+        record, metric = self.record(spec), TASKS[spec.task].metric
+        if record is None:
+            return Result(spec, None, "", None)
+        value: float | None = None
+        if record.status == "done":
+            if dict(spec.settings)["eval.final"] == "full":
+                value = number((record.info.get("full_test") or {}).get(metric))
+            else:
+                value = next(iter(record.curve("test", metric)[1][-1:]), None)
+        return Result(spec, value, "" if value is not None else _state(record), record.path)
+
+    def winner(self, specs: Sequence[Spec], select: str = TRAIN_LOSS) -> Result:
+        """The run that the rule selects, with the value it was selected by, once every run is over."""
+        results = [self.result(spec, select) for spec in specs]
+        missing = [r for r in results if r.value is None and r.state not in ("diverged", "failed")]
+        if missing:
+            begun = len(results) > len(missing)
+            return Result(specs[0], None, f"{len(missing)} of {len(results)} to run" if begun else "", None)
+        known = [r for r in results if r.value is not None]
+        if not known:
+            return Result(specs[0], None, "diverged", results[0].run)
+        sign = 1 if lower_is_better(TASKS[specs[0].task], select) else -1
+        return min(known, key=lambda r: sign * (r.value or 0.0))
+
+
+def best_of(results: Sequence[Result]) -> Result | None:
+    """The best of some results of one task by its metric."""
+    known = [result for result in results if result.value is not None]
+    if not known:
+        return None
+    sign = 1 if TASKS[known[0].spec.task].better == "lower" else -1
+    return min(known, key=lambda r: sign * (r.value or 0.0))
+
+
+def _state(record: RunRecord) -> str:
+    return record.status if record.status in ("diverged", "failed") else "unfinished"
+
+
+def grid_values(specs: Sequence[Spec], axis: str) -> list[float]:
+    """The values of an axis among some runs, ascending."""
+    return sorted({spec.at[axis] for spec in specs})
+
+
+assert set(CENTRAL_RATES) == set(CENTRALIZED)

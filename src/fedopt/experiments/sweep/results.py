@@ -1,0 +1,260 @@
+"""What a sweep came to, read from its run directories: winners, tables, files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedopt.experiments.api import find_task
+from fedopt.experiments.heatmap import distance_of, ease, grids
+from fedopt.experiments.records import RunRecord
+from fedopt.experiments.report import write_report
+from fedopt.experiments.seeds import Interval, interval
+from fedopt.experiments.summary import Unit, unit_of
+from fedopt.experiments.sweep.grid import LOG10_AXES, Grid, Point, Value, edges
+from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score
+from fedopt.files import write_atomically
+
+_STATES = ("diverged", "failed", "running", "pruned", "done")  # of several seeds the first found counts
+
+
+class Asked(NamedTuple):
+    """A sweep as the user asked for it."""
+
+    task: str
+    algorithms: Sequence[str]
+    grid: str = "paper"
+    settings: Mapping[str, Any] = {}
+    seeds: Sequence[int] = (0,)
+    data: str = "synthetic"
+    select: str = TRAIN_LOSS
+    search: str = "grid"
+    trials: int | None = None  # that a search by optuna may run
+    keep: str = "best"
+
+
+class Candidate(NamedTuple):
+    """A point of the grid with its trials, one per seed, and what they came to."""
+
+    point: Point
+    trials: tuple[Trial, ...]
+    records: tuple[RunRecord, ...]  # of the trials that have begun
+    score: Interval | None  # over seeds, of what is selected by; None if a seed has none
+    value: Interval | None  # over seeds, of the task's metric
+    status: str
+
+    @property
+    def rounds(self) -> int:
+        """That were run, all seeds together."""
+        return sum(record.rounds for record in self.records)
+
+
+class Tuned(NamedTuple):
+    """One algorithm's part of a sweep, best candidate first."""
+
+    algorithm: str
+    grid: Grid
+    candidates: list[Candidate]
+    rounds: int  # of a full trial
+
+    @property
+    def best(self) -> Candidate | None:
+        return next((c for c in self.candidates if c.score is not None), None)
+
+    @property
+    def diverged(self) -> int:
+        return sum(c.status == "diverged" for c in self.candidates)
+
+
+class Swept(NamedTuple):
+    """What a sweep came to."""
+
+    asked: Asked
+    tuned: list[Tuned]
+    out: Path
+
+    @property
+    def report(self) -> Path:
+        return self.out / "report.html"
+
+    @property
+    def rounds_run(self) -> int:
+        """The work that the trials on disk took."""
+        return sum(candidate.rounds for part in self.tuned for candidate in part.candidates)
+
+    @property
+    def records(self) -> list[RunRecord]:
+        return [record for part in self.tuned for c in part.candidates for record in c.records]
+
+
+def tuned_of(asked: Asked, algorithm: str, grid: Grid, plan: list[list[Trial]], rounds: int) -> Tuned:
+    """The candidates of one algorithm as they are on disk, best first."""
+    task = find_task(asked.task)
+    found = []
+    for trials in plan:
+        records = tuple(record for t in trials if (record := recorded(t)) is not None)
+        if records:
+            found.append(_candidate(asked, trials, records, task.metric, rounds))
+    sign = 1 if lower_is_better(task, asked.select) else -1
+    found.sort(key=lambda c: (c.score is None, 0.0 if c.score is None else sign * c.score.mean))
+    return Tuned(algorithm, grid, found, rounds)
+
+
+def _candidate(
+    asked: Asked, trials: Sequence[Trial], records: tuple[RunRecord, ...], metric: str, rounds: int
+) -> Candidate:
+    def over_seeds(select: str) -> Interval | None:
+        values = [score(record, select, rounds) for record in records]
+        known = [value for value in values if value is not None]
+        return interval(known) if len(known) == len(trials) else None
+
+    states = {"done" if record.rounds > rounds else record.status for record in records}
+    status = next((state for state in _STATES if state in states), records[0].status)
+    point = trials[0].point
+    return Candidate(point, tuple(trials), records, over_seeds(asked.select), over_seeds(metric), status)
+
+
+def write_results(swept: Swept) -> None:
+    """The trials as a table of numbers, and the page."""
+    axes = list(dict.fromkeys(axis for part in swept.tuned for axis in part.grid))
+    task = find_task(swept.asked.task)
+    text = io.StringIO()
+    names = ["algorithm", *axes, "seeds", "status", "rounds", swept.asked.select, task.metric, "directory"]
+    writer = csv.DictWriter(text, list(dict.fromkeys(names)), lineterminator="\n")
+    writer.writeheader()
+    for part in swept.tuned:
+        for c in part.candidates:
+            writer.writerow(
+                {
+                    "algorithm": part.algorithm,
+                    **c.point,
+                    "seeds": len(c.trials),
+                    "status": c.status,
+                    "rounds": c.rounds // len(c.trials),
+                    task.metric: None if c.value is None else c.value.mean,
+                    swept.asked.select: None if c.score is None else c.score.mean,
+                    "directory": " ".join(f"trials/{t.path.name}" for t in c.trials),
+                }
+            )
+    write_atomically(swept.out / "sweep.csv", text.getvalue())
+    if swept.records:
+        title = f"Tuning {', '.join(swept.asked.algorithms)} on {swept.asked.task}"
+        write_report(swept.records, swept.report, title)
+
+
+def summary(swept: Swept) -> dict[str, Any]:
+    """The JSON object of `--json`."""
+    task = find_task(swept.asked.task)
+    return {
+        "task": swept.asked.task,
+        "data": swept.asked.data,
+        "select": swept.asked.select,
+        "metric": task.metric,
+        "rounds_run": swept.rounds_run,
+        "algorithms": {part.algorithm: _part_summary(part) for part in swept.tuned},
+        "out": str(swept.out),
+        "report": str(swept.report),
+    }
+
+
+def _part_summary(part: Tuned) -> dict[str, Any]:
+    best = part.best
+    winner = None
+    if best is not None:
+        winner = {
+            "point": dict(best.point),
+            "score": None if best.score is None else best.score.mean,
+            "value": None if best.value is None else best.value.mean,
+            "run": [str(t.path) for t in best.trials],
+            "edges": edges(best.point, part.grid),
+        }
+    counts = {"rounds": part.rounds, "trials": len(part.candidates), "diverged": part.diverged}
+    return {**counts, "best": winner}
+
+
+def print_sweep(swept: Swept) -> None:
+    """The winners as a table, and what to do next."""
+    task = find_task(swept.asked.task)
+    unit, select = unit_of(task.metric), swept.asked.select
+    data = "synthetic data" if swept.asked.data == "synthetic" else f"data {swept.asked.data}"
+    lengths = " and ".join(map(str, sorted({part.rounds for part in swept.tuned})))
+    table = Table(
+        title=f"{task.name}, {lengths} rounds, {data}; best by {select.replace('_', ' ')}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0, 0, 1),
+    )
+    axes = list(dict.fromkeys(axis for part in swept.tuned for axis in part.grid))
+    table.add_column("algorithm", no_wrap=True)
+    names = [f"log10 {axis.replace('_', ' ')}" if axis in LOG10_AXES else axis for axis in axes]
+    shown = [select.replace("_", " "), unit.name] if select != task.metric else [unit.name]
+    for name in (*names, *shown, "trials", "diverged", "near best"):
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)  # fits 80 columns
+    near = _near_best(swept)
+    for part in swept.tuned:
+        best = part.best
+        point = {} if best is None else best.point
+        values = [_text(unit_of(select), best.score if best else None)] if len(shown) == 2 else []
+        values.append(_text(unit, best.value if best else None))
+        counts = [str(len(part.candidates)), str(part.diverged), near.get(part.algorithm, "-")]
+        table.add_row(part.algorithm, *(_setting(point.get(axis)) for axis in axes), *values, *counts)
+    console = Console()
+    console.print(table)
+    for line in _remarks(swept):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _text(unit: Unit, value: Interval | None) -> str:
+    return "-" if value is None else unit.text(value.mean, value.half)
+
+
+def _setting(value: Value | None) -> str:
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _near_best(swept: Swept) -> dict[str, str]:
+    """How easy each method is to tune: the share of its grid that comes near its best."""
+    distance = distance_of(find_task(swept.asked.task).metric)
+    found = {}
+    for grid in grids(swept.records):
+        share = ease(grid, distance).share
+        found[grid.method] = "-" if share is None else f"{share * 100:.0f} %"
+    return found
+
+
+def _remarks(swept: Swept) -> list[str]:
+    bests = [(part, part.best) for part in swept.tuned]
+    at_edge = [
+        f"{part.algorithm} ({', '.join(axes)})"
+        for part, best in bests
+        if best is not None and (axes := edges(best.point, part.grid))
+    ]
+    distance = distance_of(find_task(swept.asked.task).metric)
+    lines = [f"near best: the share of a method's trials within {distance.text} of its best"]
+    if len(swept.asked.seeds) > 1:
+        lines.append(f"means over {len(swept.asked.seeds)} seeds with their 95 % intervals")
+    if at_edge:
+        lines.append(f"at the edge of the grid, so a wider one may hold a better: {'; '.join(at_edge)}")
+    for part, best in bests:
+        if best is None:
+            lines.append(f"{part.algorithm}: no trial came to an end; try a grid with smaller rates")
+        elif not all((t.path / "checkpoints").is_dir() for t in best.trials):
+            lines.append(
+                f"{part.algorithm}: an earlier sweep dropped the best model; {best.trials[0].command} makes "
+                "it again"
+            )
+        further = sum(record.rounds > part.rounds for c in part.candidates for record in c.records)
+        if further:
+            lines.append(
+                f"{part.algorithm}: {further} trials were run further before; this table has them after "
+                f"{part.rounds} rounds, the report as they are"
+            )
+    return [*lines, f"trials: {swept.out / 'sweep.csv'}", f"report: {swept.report}"]

@@ -1,0 +1,146 @@
+"""A trial is a run at one point of a grid; its directory is found again by what it computes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from fedopt.engine.evaluate import is_evaluated
+from fedopt.errors import UserError, unknown
+from fedopt.experiments.api import find_task
+from fedopt.experiments.config import Config, parse_settings, resolve
+from fedopt.experiments.records import LAST_ROUNDS, LOWER_IS_BETTER, RunRecord, number, read_run
+from fedopt.experiments.sweep.grid import Point, settings_of
+from fedopt.tasks import Task
+
+TRAIN_LOSS = "train_loss"  # the paper's rule: the mean training loss over the last 100 rounds
+_DIGITS = 12  # of a trial's hash: thousands of trials, no two alike
+_OPTIONS = ("rounds", "seed")  # settings that have an option of their own
+
+
+class Trial(NamedTuple):
+    """One run of a sweep: its resolved configuration, where it lies, and the command that runs it alone."""
+
+    config: Config
+    path: Path
+    point: Point
+    command: str
+
+
+def trial(
+    root: Path,
+    task: str,
+    algorithm: str,
+    point: Point,
+    settings: Mapping[str, Any],
+    data: str = "synthetic",
+) -> Trial:
+    """The trial at `point` with `settings` beside it; the same resolved configuration, the same directory."""
+    chosen = {**settings, **settings_of(point)}
+    config = resolve(find_task(task), algorithm, chosen, data)
+    path = root / f"{algorithm}-{config.short_hash(_DIGITS)}"
+    command = run_command(task, algorithm, {**chosen, "rounds": config.rounds}, data, path)
+    return Trial(config, path, point, command)
+
+
+def run_command(task: str, algorithm: str, settings: Mapping[str, Any], data: str, out: Path) -> str:
+    """The `fedopt run` that makes a run again.
+
+    >>> run_command("so_lr", "fedavg", {"rounds": 5, "client.lr": 0.1}, "synthetic", Path("a b"))
+    "fedopt run so_lr --algorithm fedavg --rounds 5 --set client.lr=0.1 --out 'a b'"
+    """
+    words = ["fedopt", "run", task, "--algorithm", algorithm]
+    for key, value in settings.items():
+        text = _written(value)
+        words += [f"--{key}", text] if key in _OPTIONS else ["--set", f"{key}={text}"]
+    words += [] if data == "synthetic" else ["--data", data]
+    return shlex.join([*words, "--out", str(out)])
+
+
+def _written(value: object) -> str:
+    """A setting as `--set` reads it; a string that reads as something else is quoted.
+
+    >>> _written(True), _written(0.1), _written("as_run"), _written("10")
+    ('true', '0.1', 'as_run', '"10"')
+    """
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    same = not isinstance(value, str) or parse_settings([f"key={text}"])["key"] == value
+    return text if same else json.dumps(value)
+
+
+def recorded(trial: Trial) -> RunRecord | None:
+    """What is on disk of a trial, if it has begun."""
+    if not (trial.path / "config.toml").is_file():
+        return None
+    try:
+        return read_run(trial.path)
+    except UserError as error:
+        raise UserError(f"{error}; restore it, or remove {trial.path} to run this trial again") from error
+
+
+def is_over(record: RunRecord, rounds: int) -> bool:
+    """Whether a trial needs no more work for `rounds`: run to the end before, or known to diverge."""
+    return record.status == "diverged" or (record.status == "done" and record.rounds >= rounds)
+
+
+def score(record: RunRecord, select: str, rounds: int, last: int = LAST_ROUNDS) -> float | None:
+    """What a trial is selected by, as a run of `rounds` would have it: the mean over its `last` rounds.
+
+    None where it has none: it diverged by then, has not come that far, or went further without being
+    evaluated there.
+    """
+    if not _reached(record, rounds):
+        return None
+    if select == TRAIN_LOSS:
+        return _mean(record.train, "loss", rounds, last)
+    every, last_every = (int(record.config["eval"][name]) for name in ("every", "last_every"))
+    # one that was extended has evaluations that a run of this length has not
+    lines = [line for line in record.test if is_evaluated(line["round"], rounds, every, last_every)]
+    evaluated = any(line["round"] == rounds for line in lines)
+    return _mean(lines, select, rounds, last) if evaluated else None
+
+
+def score_so_far(record: RunRecord, select: str, round: int, last: int) -> float | None:
+    """What a search judges a trial by on the way: the mean over the `last` rounds before `round`.
+
+    For a metric over the evaluations among them, or the one before if there is none.
+    """
+    if select == TRAIN_LOSS or not _reached(record, round):
+        return score(record, select, round, last)
+    lines = [line for line in record.test if 1 <= line["round"] <= round]
+    recent = _mean(lines, select, round, last)
+    return _mean(lines[-1:], select, round, round) if recent is None else recent
+
+
+def _reached(record: RunRecord, round: int) -> bool:
+    """Whether a trial has been trained for so many rounds: a round without a finite client is no training,
+    and whoever ends with one is on the way to diverging."""
+    if record.rounds < round or (record.status == "diverged" and record.rounds <= round):
+        return False
+    lines = {line["round"]: line for line in record.train}
+    end = lines.get(round, {})
+    return number(end.get("loss")) is not None or not (end.get("clients") or end.get("rejected"))
+
+
+def _mean(lines: list[dict[str, Any]], key: str, rounds: int, last: int) -> float | None:
+    first = max(1, rounds - last + 1)
+    values = [number(line.get(key)) for line in lines if first <= line["round"] <= rounds]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def check_selection(task: Task, select: str) -> None:
+    """Refuse a name that no trial has."""
+    allowed = [TRAIN_LOSS, "loss", *task.metrics]
+    if select not in allowed:
+        raise unknown("metric in --select", select, allowed)
+
+
+def lower_is_better(task: Task, select: str) -> bool:
+    if select == task.metric:
+        return task.better == "lower"
+    return select == TRAIN_LOSS or select in LOWER_IS_BETTER
