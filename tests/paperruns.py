@@ -64,7 +64,12 @@ def write(
     (trial.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (trial.path / "config.toml").write_text(trial.config.toml())
     info = {"task": spec.task, "algorithm": spec.algorithm, "seed": 0, "rounds": rounds, "status": status}
-    info |= {"data": "synthetic", "metric": metric, "better": TASKS[spec.task].better, "command": trial.command}
+    info |= {
+        "data": "synthetic",
+        "metric": metric,
+        "better": TASKS[spec.task].better,
+        "command": trial.command,
+    }
     info |= {"value": value, "train_loss": train_loss} if status == "done" else {}
     info |= {"full_test": {metric: full_test}} if full_test is not None else {}
     (trial.path / "run.json").write_text(json.dumps(info))

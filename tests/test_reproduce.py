@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +13,21 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from paperruns import TINY, study, write, write_all
 
+from fedopt.cli import main
 from fedopt.data.store import write_store
 from fedopt.errors import UserError
-from fedopt.experiments.paper import reproduce as reproduction
 from fedopt.experiments.paper.artifacts import ARTIFACTS, GROUPS, chosen, read_tasks
 from fedopt.experiments.paper.cost import Speed, span, total_seconds, trial_seconds
 from fedopt.experiments.paper.draw_figures import best_server_rates, tau_reading
 from fedopt.experiments.paper.draw_tables import Drawn
-from fedopt.experiments.paper.published import CENTRALIZED, DATASETS, EXP_DECAY, settings
-from fedopt.experiments.paper.reproduce import Request, reproduce
-from fedopt.experiments.paper.scales import PAPER, SCALES, SMALL, SMOKE
+from fedopt.experiments.paper.published import DATASETS, settings
+from fedopt.experiments.paper.reproduce import Request, remove_checkpoints, reproduce
+from fedopt.experiments.paper.scales import PAPER, SMALL, SMOKE
 from fedopt.experiments.paper.sources import find_sources, suffix
+from fedopt.experiments.paper.study import Study
 from fedopt.experiments.paper.tables import Entry, Table, near_best, to_csv, with_bold
+from paperruns import TINY, study, write, write_all
 
 OPTIMIZERS = ("fedadagrad", "fedadam", "fedyogi", "fedavgm", "fedavg")
 
@@ -95,7 +95,6 @@ def test_the_decay_table_is_the_papers_with_bold_over_both_federated_rows(tmp_pa
     copied = list(rows(DECAY).values())
     assert [e.paper for e in table.entries] == [number for numbers, _ in copied for number in numbers]
     assert [e.paper_bold for e in table.entries] == [bold for _, marks in copied for bold in marks]
-    assert (sum(CENTRALIZED.values()), round(sum(EXP_DECAY.values()), 1)) == (439.3, 428.7)
 
 
 def test_rates_and_tau_are_the_papers(tmp_path: Path) -> None:
@@ -119,7 +118,9 @@ def test_rates_and_tau_are_the_papers(tmp_path: Path) -> None:
         assert tuple(e.paper for e in table.entries) == taus[task]
 
 
-def test_the_synthetic_twins_have_the_papers_statistics_and_say_that_they_are_synthetic(tmp_path: Path) -> None:
+def test_the_synthetic_twins_have_the_papers_statistics_and_say_that_they_are_synthetic(
+    tmp_path: Path,
+) -> None:
     (table,) = drawn("datasets", tmp_path).tables
     assert [tuple(DATASETS[name]) for name in ("cifar10", "cifar100", "emnist", "shakespeare")] == [
         (500, 50000, 100, 10000),
@@ -173,7 +174,7 @@ def test_the_plans_have_the_papers_grids() -> None:
     assert len(ARTIFACTS["learning_rates"].specs(cr)) == 72 * (3 * 5 + 3)
     assert len(ARTIFACTS["heatmaps_emnist_cr"].specs(cr)) == 72 * 5
     assert len(ARTIFACTS["performance"].specs(cr)) == 5 + 72
-    # the "same hyperparameter grids" under decay, five optimizers x eight rates centralized, five constant runs
+    # the same grids under decay, five optimizers x eight rates centralized, five constant runs
     assert len(ARTIFACTS["decay"].specs(cr)) == 72 * (3 * 5 + 2) + 5 * 8 + 5
     chosen_settings = dict(made.decayed("fedavg")[0].settings)
     assert (chosen_settings["client.schedule"], chosen_settings["client.decay_rounds"]) == ("staircase", 500)
@@ -211,7 +212,10 @@ def test_small_grids_are_neighbours_of_the_papers_best_and_inside_its_grid() -> 
     for task in made.tasks:
         for method in OPTIMIZERS:
             paper = settings(task)
-            assert all(paper.client_grid.first <= s.at["client_lr"] <= paper.client_grid.last for s in made.sweep(task, method))
+            assert all(
+                paper.client_grid.first <= s.at["client_lr"] <= paper.client_grid.last
+                for s in made.sweep(task, method)
+            )
 
 
 def test_names_groups_and_tasks() -> None:
@@ -221,7 +225,10 @@ def test_names_groups_and_tasks() -> None:
     assert read_tasks("so_lr, cifar10") == ("cifar10", "so_lr")
     for call, says in (
         (lambda: chosen("perfomance", ("so_lr",)), "did you mean 'performance'"),
-        (lambda: chosen("so_test", ("cifar10",)), "so_test has none of --tasks cifar10; it has so_nwp, so_lr"),
+        (
+            lambda: chosen("so_test", ("cifar10",)),
+            "so_test has none of --tasks cifar10; it has so_nwp, so_lr",
+        ),
         (lambda: read_tasks("mnist"), "unknown task in --tasks 'mnist'"),
         (lambda: read_tasks(" , "), "--tasks names none"),
     ):
@@ -266,7 +273,9 @@ def test_learning_rates_and_tau_are_those_of_the_smallest_training_loss(tmp_path
     best = {"client_lr": -2.0, "server_lr": -2.5, "tau": -3.0}
     for spec in made.sweep("emnist_cr", "fedadam"):
         found = spec.at == best
-        write(made, spec, 0.2 if found else 0.9, train_loss=0.5 if found else 0.6)  # validation must not count
+        write(
+            made, spec, 0.2 if found else 0.9, train_loss=0.5 if found else 0.6
+        )  # validation must not count
     cells = {e.column: e for e in ARTIFACTS["learning_rates"].drawn(made).tables[0].entries}
     assert [cells[f"FedAdam {symbol}"].ours for symbol in ("η_l", "η")] == [-2.0, -2.5]
     assert [cells[f"FedAdam {symbol}"].difference for symbol in ("η_l", "η")] == [-0.5, 0.0]
@@ -360,18 +369,58 @@ def test_curves_draw_every_method_with_a_run(tmp_path: Path) -> None:
     assert fedavg == [("0", 10.0), ("1", 20.0), ("2", 20.0)]
 
 
-def test_the_histogram_counts_different_labels_of_each_client(tmp_path: Path) -> None:
-    labels = [np.array([1, 1, 2]), np.array([3, 3]), np.array([4, 5, 6])]
-    sizes = np.array([len(part) for part in labels])
-    from fedopt.experiments.paper.draw_figures import label_counts
-
-    columns = {"image": np.zeros((8, 2, 2, 3), np.uint8), "label": np.concatenate(labels)}
-    columns["coarse_label"] = columns["label"] // 5
-    from publicfiles import store_of  # noqa: F401
-    assert label_counts(str(tmp_path)) is not None and sizes is not None
-
-
 # -- data
+
+
+def write_images(directory: Path, name: str, labels: list[list[int]]) -> Path:
+    """A store of clients with these labels, the same in both splits."""
+    key, shape = ("image", (2, 2, 3)) if name.startswith("cifar") else ("pixels", (28, 28))
+
+    def clients() -> list[tuple[str, dict[str, np.ndarray]]]:
+        return [
+            (f"c{at}", {key: np.zeros((len(own), *shape), np.uint8), "label": np.array(own)})
+            for at, own in enumerate(labels)
+        ]
+
+    write_store(directory, name, [], {"train": clients(), "test": clients()})
+    return directory
+
+
+def test_the_histogram_counts_different_labels_of_each_client(tmp_path: Path) -> None:
+    store = write_images(tmp_path / "cifar100", "cifar100", [[1, 1, 2], [3, 3], [4, 5], [6, 7]])
+    made = Study(TINY, tmp_path, find_sources(["cifar100"], str(store)), ("cifar100",))
+    summary, histogram = ARTIFACTS["labels"].drawn(made).tables
+    assert [(e.row, e.ours) for e in histogram.entries] == [("1", 1), ("2", 3)]
+    assert {e.column: e.ours for e in summary.entries}["median"] == 2
+    assert {e.word for e in summary.entries} == {"other sample"}
+
+
+def test_data_is_found_by_name_in_a_directory_or_as_one_store(tmp_path: Path) -> None:
+    digits = write_images(tmp_path / "emnist", "emnist", [[0, 9], [3]])
+    letters = write_images(tmp_path / "letters", "emnist", [[0, 61], [3]])
+    tasks = ["emnist_cr", "so_lr"]
+    for data, word in ((tmp_path, "digits"), (digits, "digits"), (letters, "other sample")):
+        found = find_sources(tasks, str(data))
+        assert (found["emnist"].word, found["stackoverflow"].word) == (word, "synthetic")
+    assert find_sources(tasks, "synthetic")["emnist"].directory == "synthetic"
+    for data, says in (
+        (letters, "holds emnist; the artifact needs stackoverflow"),
+        (tmp_path / "no", "holds no imported data"),
+    ):
+        with pytest.raises(UserError, match=re.escape(says)):
+            find_sources(["so_lr"], str(data))
+    write_images(tmp_path / "wrong" / "emnist", "cifar10", [[1]])
+    with pytest.raises(UserError, match="holds cifar10, not emnist"):
+        find_sources(tasks, str(tmp_path / "wrong"))
+
+
+def test_without_data_what_was_imported_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDOPT_DATA", str(tmp_path))
+    write_images(tmp_path / "stores" / "emnist", "emnist", [[0, 9], [3]])
+    found = find_sources(["emnist_cr", "cifar10"], None)
+    central = Study(SMALL, tmp_path, found, ("emnist_cr",)).centralized("sgd")[0]
+    assert dict(central.settings)["data.clients"] == 2  # no more writers than there are
+    assert (found["emnist"].word, found["cifar10"].word) == ("digits", "synthetic")
 
 
 def test_words_say_what_is_not_the_papers_data() -> None:
@@ -404,3 +453,138 @@ def test_an_estimate_is_rounds_times_cohort_times_steps_over_the_cores() -> None
     assert trial_seconds(spec, Speed(0.5, 1.0)) == pytest.approx(0.6 + 3.0 + 4.0)
     assert total_seconds([spec, spec], {"so_lr": Speed(0.5, 1.0)}, 2) == pytest.approx(7.6)
     assert span(90 * 60) == "1.5 h"
+
+
+TRAINED = replace(TINY, settings={"data.clients": 20}, samples={"": 10})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real reproduction of two artifacts of one task, and of one without runs."""
+    out = tmp_path_factory.mktemp("reproduction") / "tiny"
+    request = Request("curves_so_lr", TRAINED, out, "synthetic", "so_lr", workers=1)
+    (made,) = reproduce(request)
+    assert (made.runs, made.done + made.diverged) == (9, 9)
+    return out
+
+
+def test_a_real_reproduction_writes_every_file_and_links_to_its_runs(place: Path) -> None:
+    directory = place / "curves_so_lr"
+    files = {path.name for path in directory.iterdir()}
+    assert files == {"figure.svg", "figure.png", "numbers.csv", "table.md", "section.html"}
+    assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
+    ElementTree.parse(directory / "figure.svg")
+    lines = list(csv.DictReader((directory / "numbers.csv").read_text().splitlines()))
+    numbers = [line for line in lines if line["table"] != "curve"]
+    for line in numbers:
+        run = directory / line["run"]
+        recorded = json.loads((run / "run.json").read_text())
+        assert float(line["ours (synthetic)"]) == pytest.approx(100 * recorded["value"])
+        assert recorded["algorithm"] == line["column"].lower()
+        assert not (run / "checkpoints").exists()  # this scale keeps none
+    assert [line["paper"] for line in numbers] == ["67.1", "65.8", "65.9", "36.9", "30", "curve only"]
+    rounds = [line["row"] for line in lines if line["table"] == "curve" and line["column"] == "FedAdam"]
+    assert rounds == ["0", "1", "2"]
+    table = (directory / "table.md").read_text()
+    assert "| SO LR | ours (synthetic) |" in table and "- Two rounds." in table
+    page = (place / "index.html").read_text()
+    assert "http:" not in page.replace("http://www.w3.org", "") and "https:" not in page
+    assert "synthetic data" in page and "--tasks so_lr" in page
+
+
+def test_the_same_command_runs_nothing_again_and_draws_the_same(place: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (place / "runs").rglob("run.json")}
+    figure = (place / "curves_so_lr" / "figure.svg").read_bytes()
+    reproduce(Request("curves_so_lr", TRAINED, place, "synthetic", "so_lr", workers=1))
+    assert {path: path.stat().st_mtime_ns for path in (place / "runs").rglob("run.json")} == before
+    assert (place / "curves_so_lr" / "figure.svg").read_bytes() == figure
+
+
+def test_another_artifact_shares_the_runs_and_joins_the_page(place: Path) -> None:
+    before = sorted((place / "runs").rglob("run.json"))
+    (made,) = reproduce(Request("performance", TRAINED, place, "synthetic", "so_lr", workers=1))
+    assert (made.runs, made.done + made.diverged) == (9, 9)
+    assert sorted((place / "runs").rglob("run.json")) == before
+    page = (place / "index.html").read_text()
+    assert page.index('<section id="performance"') < page.index('<section id="curves_so_lr"')
+
+
+def test_a_damaged_run_is_named_and_left_out(tmp_path: Path) -> None:
+    made = study(tmp_path, ("so_lr",))
+    specs = ARTIFACTS["so_test"].specs(made)
+    write_all(made, specs, lambda spec: 0.5)
+    (made.trial(specs[1]).path / "metrics.jsonl").write_text("[]\n")
+    told: list[str] = []
+    (drawn,) = reproduce(Request("so_test", TINY, tmp_path, "synthetic", "so_lr"), told.append)
+    assert drawn.done == 4
+    assert "left out" in told[0] and "metrics.jsonl:1: damaged line" in told[0]
+    lines = list(csv.DictReader((tmp_path / "so_test" / "numbers.csv").read_text().splitlines()))
+    assert [line["state"] for line in lines] == ["", "damaged", "", "", ""]
+
+
+def test_checkpoints_stay_for_the_papers_rates_alone_and_only_where_the_scale_keeps_them(
+    tmp_path: Path,
+) -> None:
+    for keeps in (True, False):
+        made = study(tmp_path / str(keeps), ("so_lr",), scale=replace(TINY, keep_checkpoints=keeps))
+        published, swept = made.published("so_lr", "fedavg"), made.sweep("so_lr", "scaffold")
+        unfinished, damaged = swept[2], swept[3]
+        for spec in (published, *swept):
+            path = write(made, spec, status="running" if spec == unfinished else "done")
+            (path / "checkpoints" / "000002").mkdir(parents=True)
+        (made.trial(damaged).path / "run.json").write_text("{")
+        remove_checkpoints(made, (published, *swept))
+        left = {s for s in (published, *swept) if (made.trial(s).path / "checkpoints").exists()}
+        assert left == {unfinished, damaged} | ({published} if keeps else set())
+
+
+def test_what_is_there_is_drawn_before_an_error_is_told(tmp_path: Path) -> None:
+    wrong = replace(TINY, settings={"data.clients": 1})  # fewer than the cohort
+    with pytest.raises(UserError, match="clients_per_round is 2 and the federation has 1 clients"):
+        reproduce(Request("so_test", wrong, tmp_path, "synthetic", "so_lr", workers=1))
+    assert "65.2" in (tmp_path / "so_test" / "table.md").read_text()
+    assert (tmp_path / "index.html").is_file()
+
+
+def command(monkeypatch: pytest.MonkeyPatch, place: Path, *words: str) -> int:
+    """The command in this process; importing everything in another takes seconds."""
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["fedopt", "reproduce", *words])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    return int(leaving.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["nothing"], "unknown artifact 'nothing'; allowed: performance, so_test"),
+        (["tau", "--scale", "huge"], "unknown scale 'huge'; allowed: paper, small, smoke"),
+        (["tau", "--scale", "smoke", "--tasks", "mnist"], "unknown task in --tasks 'mnist'"),
+        (["tau", "--scale", "smoke", "--workers", "0"], "workers must be at least 1, got 0"),
+        (["tau", "--scale", "smoke", "--data", "nowhere"], "--data nowhere holds no imported data"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    says: str,
+) -> None:
+    assert command(monkeypatch, tmp_path, *words) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1) and err.startswith(f"error: {says}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_statistics_are_made_by_the_command_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["datasets", "--scale", "smoke", "--data", "synthetic", "--out", "made", "--json"]
+    assert command(monkeypatch, tmp_path, *words) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["artifacts"] == [
+        {"name": "datasets", "directory": "made/datasets", "runs": 0, "done": 0, "diverged": 0}
+    ]
+    assert (tmp_path / answer["page"]).is_file()

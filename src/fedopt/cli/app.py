@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli import data, paper, runs, sweep
+from fedopt.cli import bench, data, paper, runs, sweep
 from fedopt.errors import FedoptError, UserError
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     runs.export,
     runs.report,
     paper.reproduce,
+    bench.bench,
     runs.tasks,
     runs.algorithms,
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from fedopt.data import synthetic_cifar
 from fedopt.data.describe import labels_per_client
@@ -35,7 +36,7 @@ from fedopt.experiments.paper.published import (
     TASK_NAMES,
 )
 from fedopt.experiments.paper.sources import SYNTHETIC
-from fedopt.experiments.paper.study import Result, Spec, Study, best_of, grid_values
+from fedopt.experiments.paper.study import OVER, Result, Spec, Study, best_of, grid_values
 from fedopt.experiments.paper.tables import PICTURE, Entry, Table, axis_label, with_bold
 from fedopt.experiments.records import number
 from fedopt.experiments.summary import unit_of
@@ -80,6 +81,7 @@ def curves(study: Study) -> Drawn:
         if not drawn:
             say(axis, "no runs yet")
         axis.set_xlabel("round")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.set_ylabel(f"validation {unit.name}{unit.suffix}")
         method_legend(figure, drawn)
         figure.suptitle(f"{TASK_NAMES[task]}{study.mark}", x=0.01, ha="left", fontweight="bold")
@@ -119,8 +121,9 @@ def server_rates(study: Study) -> Drawn:
             f"Best server rate for each client rate{study.mark}", x=0.01, ha="left", fontweight="bold"
         )
     rule = (
-        "“omitted”: no server rate changed the initial validation loss by more than 10 % (the caption's "
-        "rule). In the figure, lines are shifted a little so that those which meet stay visible."
+        "By validation; adaptive methods with τ = 1e−3. “omitted”: no server rate changed the initial "
+        "validation loss by more than 10 %, the caption's rule; the text's, within 10 % of the worst loss, "
+        "is another. In the figure, lines are shifted a little so that those which meet stay visible."
     )
     return Drawn(tuple(tables), figure, (PICTURE, rule))
 
@@ -133,7 +136,7 @@ def best_server_rates(study: Study, task: str, method: str) -> dict[float, Resul
         column = [spec for spec in specs if spec.at["client_lr"] == client]
         results = [study.result(spec) for spec in column]
         best = best_of(results)
-        if any(r.value is None and r.state not in ("diverged", "failed") for r in results):
+        if any(r.value is None and r.state not in OVER for r in results):
             found[client] = ""
         elif best is None:
             found[client] = "diverged"

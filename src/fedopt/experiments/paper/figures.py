@@ -62,6 +62,9 @@ _RC: dict[Any, Any] = {
 }
 
 
+_NARROWEST = 6.0  # inches, so that titles and legends fit
+
+
 def styled() -> Any:
     """A context in which figures are made and saved; nothing of it stays."""
     return matplotlib.rc_context(_RC)
@@ -73,6 +76,7 @@ def grid(
     """A figure with `panels` panels, none of them empty."""
     columns = 4 if panels == 7 else max(1, min(columns, panels))  # all tasks: four and three
     rows = -(-max(panels, 1) // columns)
+    width = max(width, _NARROWEST / columns)
     figure = Figure(figsize=(width * columns + 0.4, height * rows + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options)

@@ -131,7 +131,8 @@ def index(out: Path, scale: Scale) -> str:
         "<h1>Adaptive Federated Optimization, made again</h1>"
         f'<p class="lead">Scale <strong>{escape(scale.name)}</strong>: {escape(scale.what)}.</p>'
         f"<ul>{reduced}</ul>"
-        "<p>Every number of ours comes from a run directory: follow its link. A blank cell has no run. The "
+        "<p>Every number of ours comes from a run directory, to which it links, or is counted in the data. A "
+        "blank cell has no run. The "
         "paper’s numbers are those it prints. Adaptive methods run as the authors’ code does "
         "(<code>variant=as_run</code>).</p>"
         f'<nav aria-label="Artifacts"><ul>{links}</ul></nav></header>'

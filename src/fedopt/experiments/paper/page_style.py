@@ -34,7 +34,7 @@ tbody tr:first-child>th[scope=rowgroup]{font-weight:600}
 thead th:first-child{text-align:left}
 tbody{border-bottom:1px solid var(--line)}
 .apart td,.state{color:var(--soft)}
-.detail{display:block;font-size:.7rem;color:var(--soft)}
+.detail{display:block;font-size:.7rem;line-height:1.3;color:var(--soft);white-space:normal;min-width:5.5rem}
 code{font:.85em/1.4 ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .again code{background:var(--back);padding:.15rem .35rem;border-radius:4px}
 summary{cursor:pointer;color:var(--soft);font-size:.9rem}

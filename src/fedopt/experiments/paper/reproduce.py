@@ -17,16 +17,17 @@ from fedopt.errors import FedoptError
 from fedopt.experiments.paper import page
 from fedopt.experiments.paper.artifacts import Artifact, chosen, read_tasks
 from fedopt.experiments.paper.figures import render
-from fedopt.experiments.paper.published import DATASET_OF
+from fedopt.experiments.paper.published import DATASET_OF, OPTIMIZERS
 from fedopt.experiments.paper.scales import Scale
 from fedopt.experiments.paper.sources import explain, find_sources
 from fedopt.experiments.paper.study import Spec, Study
 from fedopt.experiments.paper.tables import to_csv, to_markdown
 from fedopt.experiments.sweep.pool import run_trials
-from fedopt.experiments.sweep.trials import Trial, is_over, recorded
+from fedopt.experiments.sweep.trials import is_over
 from fedopt.files import disk_errors, write_atomically
 
 Say = Callable[[str], None]
+_AT_ONCE = 32  # runs whose checkpoints may lie on the disk together: 4 GB of FedAdam's on CIFAR-100
 
 
 @dataclass(frozen=True)
@@ -96,28 +97,38 @@ def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
 
 
 def _run(study: Study, specs: Sequence[Spec], task: str, request: Request, say: Say) -> None:
-    """Run those of one task that are not over; without checkpoints where the scale keeps none."""
-    trials = list({trial.path: trial for trial in map(study.trial, specs)}.values())
-    waiting = [trial for trial in trials if not _is_over(trial)]
+    """Run those of one task that are not over."""
+    waiting = [spec for spec in specs if not _is_over(study, spec)]
+    for spec in specs:
+        if spec in study.damaged:
+            say(f"left out: {study.damaged[spec]}; remove {study.trial(spec).path} to have it run again")
     if waiting:
-        say(f"{task}: {len(waiting)} of {len(trials)} runs to do, data {study.source(task).directory}")
+        say(f"{task}: {len(waiting)} of {len(specs)} runs to do, data {study.source(task).directory}")
+    for start in range(0, len(waiting), _AT_ONCE):
+        part = waiting[start : start + _AT_ONCE]
+        title = task if len(waiting) <= _AT_ONCE else f"{task} {start + 1}-{start + len(part)}/{len(waiting)}"
         try:
-            run_trials(waiting, request.workers, task)
+            run_trials([study.trial(spec) for spec in part], request.workers, title)
         finally:
-            if not study.scale.keep_checkpoints:
-                _remove_checkpoints(waiting)
+            study.forget()
+            remove_checkpoints(study, part)
 
 
-def _is_over(trial: Trial) -> bool:
-    record = recorded(trial)
-    return record is not None and is_over(record, trial.config.rounds)
+def _is_over(study: Study, spec: Spec) -> bool:
+    """Whether nothing is left to do for a run: it is done, diverged, or damaged."""
+    record = study.record(spec)
+    return spec in study.damaged if record is None else is_over(record, study.rounds(spec))
 
 
-def _remove_checkpoints(trials: Sequence[Trial]) -> None:
-    """Of runs that are over: their numbers stay, and nobody goes on from three rounds."""
-    for trial in filter(_is_over, trials):
-        for part in ("checkpoints", "clients"):
-            shutil.rmtree(trial.path / part, ignore_errors=True)
+def remove_checkpoints(study: Study, specs: Sequence[Spec]) -> None:
+    """Of the trials of sweeps that are over: their numbers stay, and their models would fill the disk."""
+    kept = set()
+    if study.scale.keep_checkpoints:
+        kept = {study.published(task, method) for task in study.tasks for method in OPTIMIZERS}
+    for spec in specs:
+        if _is_over(study, spec) and spec not in study.damaged and spec not in kept:
+            for part in ("checkpoints", "clients"):
+                shutil.rmtree(study.trial(spec).path / part, ignore_errors=True)
 
 
 def _draw(study: Study, artifact: Artifact, specs: Sequence[Spec], request: Request) -> Made:

@@ -36,7 +36,7 @@ class Scale:
     decay_rounds: int = DECAY_ROUNDS
     epochs: int = CENTRALIZED_EPOCHS  # of centralized training
     writers: int = 0  # whose data centralized training has; 0: all
-    keep_checkpoints: bool = True  # without them a finished trial cannot be extended, only run again
+    keep_checkpoints: bool = True  # of the runs with the paper's rates; sweeps keep none of what is over
     settings: Mapping[str, Any] = field(default_factory=dict)  # of every run, beside all this
 
     def rounds_of(self, task: str) -> int:
@@ -80,6 +80,7 @@ def around(values: tuple[float, ...], best: float, width: int | None) -> tuple[f
     return values[first : first + width]
 
 
+SWEPT = "Checkpoints of a sweep's trials are removed when they are over: thousands would fill any disk."
 PAPER = Scale(
     name="paper",
     what="the paper's rounds, cohorts and grids",
@@ -87,6 +88,7 @@ PAPER = Scale(
         "Nothing is reduced: the paper's rounds, cohorts, batch sizes, grids and test sets.",
         "The model is evaluated every 50 rounds and every 10 of the last 100; the paper's code does it "
         "every round.",
+        SWEPT,
     ),
 )
 SMALL = Scale(
@@ -101,6 +103,7 @@ SMALL = Scale(
         "the test-set table shows the last evaluation.",
         "Learning-rate decay every 33 rounds instead of 500, tuned with the paper's tau; centralized "
         "training for 10 epochs instead of 100, on the first 340 writers, with three rates per optimizer.",
+        SWEPT,
     ),
     rounds=100,
     cohort=10,

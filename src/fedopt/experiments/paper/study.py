@@ -11,21 +11,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedopt.errors import UserError
 from fedopt.experiments.paper.published import (
     ADAPTIVE,
     CENTRALIZED,
     DATASET_OF,
+    DATASETS,
     DECAY_TASK,
     HEAT_MAP_TAU,
     settings,
 )
 from fedopt.experiments.paper.scales import CENTRAL_RATES, Scale
-from fedopt.experiments.paper.sources import Source, suffix
+from fedopt.experiments.paper.sources import SYNTHETIC, Source, statistics, suffix
 from fedopt.experiments.records import RunRecord, number
 from fedopt.experiments.sweep.grid import points
 from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score, trial
 from fedopt.tasks import TASKS
 from fedopt.tasks.base import Rates
+
+OVER = ("diverged", "failed", "damaged")  # states of a run that will have no value
 
 
 class Spec(NamedTuple):
@@ -60,6 +64,7 @@ class Study:
     tasks: tuple[str, ...]  # those asked for, in the paper's order
     _records: dict[Spec, RunRecord | None] = field(default_factory=dict, compare=False)
     _trials: dict[Spec, Trial] = field(default_factory=dict, compare=False)
+    damaged: dict[Spec, str] = field(default_factory=dict, compare=False)  # what is wrong with a run
 
     def source(self, task: str) -> Source:
         return self.sources[DATASET_OF[task]]
@@ -105,7 +110,10 @@ class Study:
         """The grid of one optimizer on the union of all data."""
         scale, grid = self.scale, settings(DECAY_TASK).client_grid
         chosen: dict[str, Any] = {"client.optimizer": optimizer, "rounds": scale.epochs, "eval.every": 1}
-        chosen |= {"data.clients": scale.writers} if scale.writers else {}
+        if scale.writers:
+            source = self.source(DECAY_TASK)
+            most = DATASETS if source.directory == SYNTHETIC else {source.dataset: statistics(source)}
+            chosen["data.clients"] = min(scale.writers, most[source.dataset].train_clients)
         return tuple(
             self._spec(DECAY_TASK, "centralized", {"client_lr": rate}, chosen)
             for rate in scale.rates(grid, CENTRAL_RATES[optimizer])
@@ -155,9 +163,13 @@ class Study:
         return self._trials[spec]
 
     def record(self, spec: Spec) -> RunRecord | None:
-        """What is on disk of a run, read once."""
+        """What is on disk of a run, read once; a damaged one is noted and left out."""
         if spec not in self._records:
-            self._records[spec] = recorded(self.trial(spec))
+            self._records[spec] = None
+            try:
+                self._records[spec] = recorded(self.trial(spec))
+            except UserError as error:
+                self.damaged[spec] = str(error)
         return self._records[spec]
 
     def records(self, specs: Iterable[Spec]) -> list[RunRecord]:
@@ -166,6 +178,7 @@ class Study:
     def forget(self) -> None:
         """Read again what is asked for next: runs have gone on."""
         self._records.clear()
+        self.damaged.clear()
 
     def rounds(self, spec: Spec) -> int:
         return int(dict(spec.settings)["rounds"])
@@ -174,7 +187,7 @@ class Study:
         """The mean over the last 100 rounds of the task's metric, or of what `select` names."""
         record = self.record(spec)
         if record is None:
-            return Result(spec, None, "", None)
+            return self._nothing(spec)
         value = score(record, select or TASKS[spec.task].metric, self.rounds(spec))
         return Result(spec, value, "" if value is not None else _state(record), record.path)
 
@@ -182,7 +195,7 @@ class Study:
         """On the full test set after the last round; at a scale without it, the last evaluation."""
         record, metric = self.record(spec), TASKS[spec.task].metric
         if record is None:
-            return Result(spec, None, "", None)
+            return self._nothing(spec)
         value: float | None = None
         if record.status == "done":
             if dict(spec.settings)["eval.final"] == "full":
@@ -191,10 +204,14 @@ class Study:
                 value = next(iter(record.curve("test", metric)[1][-1:]), None)
         return Result(spec, value, "" if value is not None else _state(record), record.path)
 
+    def _nothing(self, spec: Spec) -> Result:
+        damaged = spec in self.damaged
+        return Result(spec, None, "damaged" if damaged else "", self.trial(spec).path if damaged else None)
+
     def winner(self, specs: Sequence[Spec], select: str = TRAIN_LOSS) -> Result:
         """The run that the rule selects, with the value it was selected by, once every run is over."""
         results = [self.result(spec, select) for spec in specs]
-        missing = [r for r in results if r.value is None and r.state not in ("diverged", "failed")]
+        missing = [r for r in results if r.value is None and r.state not in OVER]
         if missing:
             begun = len(results) > len(missing)
             return Result(specs[0], None, f"{len(missing)} of {len(results)} to run" if begun else "", None)

@@ -47,7 +47,8 @@ class Entry:
         """A number as the paper prints it."""
         if value is None:
             return ""
-        plain = f"{round(value, self.digits) + 0.0:{'+' if sign else ''},.{self.digits}f}"
+        rounded = round(value, self.digits) + 0.0  # no -0.0
+        plain = f"{rounded:{'+' if sign and rounded else ''},.{self.digits}f}"
         return plain.replace("-", MINUS)
 
     @property

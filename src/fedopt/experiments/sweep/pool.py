@@ -21,6 +21,7 @@ from fedopt.experiments.sweep.trials import (
     Trial,
     is_over,
     lower_is_better,
+    mark_stopped,
     recorded,
     score,
     score_so_far,
@@ -112,6 +113,7 @@ class Pool:
             if round > record.rounds:
                 break
             if not self._search.goes_on(order.trial, round, self._judge.score(order.trial, round)):
+                mark_stopped(record)
                 self._ended(order, ran=False)
                 return True
         if is_over(record, order.rounds):
@@ -121,8 +123,8 @@ class Pool:
 
     def _share(self, busy: Sequence[Slot]) -> None:
         """Give cores that have nothing to do to the trial that will take longest."""
-        idle = len(self._slots) - len(busy)
-        if not idle or self._search.waiting():
+        idle = len(self._slots) - sum(slot.workers for slot in busy)
+        if idle < 1 or self._search.waiting():
             return
         longest = max(busy, key=Slot.seconds_left)
         if longest.seconds_left() > WORTH_SHARING:

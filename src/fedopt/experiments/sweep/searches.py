@@ -17,6 +17,7 @@ from fedopt.experiments.sweep.slots import Order
 from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial
 
 REDUCTION = 3  # successive halving keeps a third and triples the rounds (Jamieson and Talwalkar, 2016)
+MOST_REDUCTIONS = 4  # before a hundredth of the rounds, losses tell more of the initial model than of rates
 
 
 class Search(Protocol):
@@ -61,11 +62,11 @@ class GridSearch:
 def rungs(candidates: int, rounds: int) -> list[int]:
     """The rounds after which all but a third of the candidates are dropped; the last is the full length.
 
-    >>> rungs(27, 270), rungs(2, 100), rungs(72, 4)
-    ([10, 30, 90, 270], [33, 100], [1, 4])
+    >>> rungs(27, 270), rungs(2, 100), rungs(72, 4), rungs(360, 1500)
+    ([10, 30, 90, 270], [33, 100], [1, 4], [18, 55, 166, 500, 1500])
     """
     steps = [rounds]
-    while candidates > 1 and steps[0] // REDUCTION >= 1:
+    while candidates > 1 and steps[0] // REDUCTION >= 1 and len(steps) <= MOST_REDUCTIONS:
         steps.insert(0, steps[0] // REDUCTION)
         candidates = -(-candidates // REDUCTION)
     return steps

@@ -39,11 +39,16 @@ class Order(NamedTuple):
     trial: Trial
     rounds: int
     asks: tuple[int, ...] = ()
-    work: int | None = None  # rounds that it is expected to take; all of them by default
+    work: int | None = None  # rounds that it will take where it is to be stopped for sure; else all
 
     @property
     def key(self) -> str:
         return str(self.trial.path)
+
+    @property
+    def goal(self) -> int:
+        """The round at which it will end, as far as that is known."""
+        return self.asks[0] if self.asks and self.work is not None else self.rounds
 
 
 class Progress(NamedTuple):
@@ -81,8 +86,8 @@ class Slot:
 
     def __init__(self) -> None:
         self.order: Order | None = None  # what it is on
+        self.workers = 1  # that it uses for it
         self._heard: list[tuple[float, int]] = []  # when a round was first and last heard of
-        self._widened = False
         self._process: Any = None
 
     @property
@@ -92,7 +97,7 @@ class Slot:
     def begin(self, order: Order) -> None:
         if self._process is None:
             self._start()
-        self.order, self._heard, self._widened = order, [], False
+        self.order, self._heard, self.workers = order, [], 1
         self.send(order)
 
     def send(self, message: Order | Answer | Widen) -> None:
@@ -105,14 +110,14 @@ class Slot:
         self._heard[1:] = [(time.monotonic(), round)]
 
     def seconds_left(self) -> float:
-        """How long its order will take by the pace so far; 0 while that is not known, or it is shared."""
-        if self.order is None or len(self._heard) < 2 or self._widened:
+        """How long its order will take by the pace so far; 0 while that is not known, or it has workers."""
+        if self.order is None or len(self._heard) < 2 or self.workers > 1:
             return 0.0
         (began, first), (now, last) = self._heard
-        return (now - began) / (last - first) * (self.order.rounds - last) if last > first else 0.0
+        return (now - began) / (last - first) * (self.order.goal - last) if last > first else 0.0
 
     def widen(self, workers: int) -> None:
-        self._widened = True
+        self.workers = workers
         self.send(Widen(workers))
 
     def _start(self) -> None:

@@ -15,6 +15,7 @@ from fedopt.experiments.api import find_task
 from fedopt.experiments.config import Config, parse_settings, resolve
 from fedopt.experiments.records import LAST_ROUNDS, LOWER_IS_BETTER, RunRecord, number, read_run
 from fedopt.experiments.sweep.grid import Point, settings_of
+from fedopt.files import write_atomically
 from fedopt.tasks import Task
 
 TRAIN_LOSS = "train_loss"  # the paper's rule: the mean training loss over the last 100 rounds
@@ -80,6 +81,16 @@ def recorded(trial: Trial) -> RunRecord | None:
         return read_run(trial.path)
     except UserError as error:
         raise UserError(f"{error}; restore it, or remove {trial.path} to run this trial again") from error
+
+
+def mark_stopped(record: RunRecord) -> None:
+    """Write down that a search has stopped a trial which was killed before it could do so itself."""
+    if record.status in ("running", "failed"):
+        done = record.rounds
+        stopped = {"status": "pruned", "message": f"stopped after round {done}", "rounds_done": done}
+        stopped["train_loss"] = score(record, TRAIN_LOSS, done)
+        info = {**record.info, **{key: value for key, value in stopped.items() if value is not None}}
+        write_atomically(record.path / "run.json", json.dumps(info, indent=2) + "\n")
 
 
 def is_over(record: RunRecord, rounds: int) -> bool:

@@ -1,0 +1,175 @@
+"""What tuning costs beyond the training itself. Prints, on a machine that is otherwise idle:
+
+(a) the time of a sweep on two slots, divided by half the summed time of the same trials run alone. Alone
+    means one after the other with one worker, in a process that has run a trial before, so that imports
+    and data are not counted; the sweep starts its slots first, so there they are. Half of the trials are
+    run alone before the sweep and half after it, so that a machine that slows down does so for both.
+(b) the time from ordering a trial to the beginning of its training, in a slot that has run one before:
+    what a trial costs beyond its rounds. The first trial of a slot imports and opens the data.
+(c) the rounds that successive halving and Optuna need, as a share of the grid's, and what they found.
+
+    python benchmarks/sweep_cost.py [--out DIR] [--only a|c] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fedopt.experiments.sweep.command import sweep
+from fedopt.experiments.sweep.grid import describe, points, read_grid
+from fedopt.experiments.sweep.pool import Judge, Pool
+from fedopt.experiments.sweep.progress import SweepProgress
+from fedopt.experiments.sweep.results import Asked
+from fedopt.experiments.sweep.searches import GridSearch
+from fedopt.experiments.sweep.slots import Order
+from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, trial
+
+SLOTS = 2
+GOAL_RATIO, GOAL_START = 1.05, 1.0
+
+# (a), (b): ten trials of about fifteen seconds
+COST_TASK, COST_GRID = "emnist_cr", "client_lr=-2.5:-0.5:0.5, server_lr=-0.5|0"
+COST_SETTINGS = {"data.clients": 50, "clients_per_round": 5, "client.steps": 2, "eval.sample": 500}
+
+# (c): a grid of 5 x 5 with the best well inside
+FIND_TASK, FIND_ROUNDS = "so_lr", 27
+FIND_GRIDS = {
+    "fedavg": "client_lr=1:3:0.5, server_lr=-1.5:0.5:0.5",
+    "fedadagrad": "client_lr=1:3:0.5, server_lr=-0.5:1.5:0.5",
+}
+FIND_SETTINGS = {
+    "data.clients": 100,
+    "client.steps": 2,
+    "model.vocabulary": 1000,
+    "eval.sample": 200,
+    "checkpoint.every": 1000,
+}
+
+
+class Watch(SweepProgress):
+    """Notes when each trial was ordered, first heard of, and over."""
+
+    def __init__(self, orders: int) -> None:
+        super().__init__("trials", orders, 0)
+        self.ordered: dict[str, float] = {}
+        self.heard: dict[str, float] = {}
+        self.over: dict[str, float] = {}
+
+    def started(self, order: Order) -> None:
+        super().started(order)
+        self.ordered[order.key] = time.monotonic()
+
+    def advanced(self, order: Order, round: int) -> None:
+        super().advanced(order, round)
+        self.heard.setdefault(order.key, time.monotonic())
+
+    def ended(self, order: Order, status: str, score: float | None, ran: bool) -> None:
+        self.over[order.key] = time.monotonic()
+        super().ended(order, status, score, ran)
+
+
+def run_on(slots: int, trials: Sequence[Trial]) -> Watch:
+    with Watch(len(trials)) as watch:
+        orders = GridSearch([Order(one, one.config.rounds) for one in trials])
+        Pool(orders, Judge(TRAIN_LOSS), slots, watch).run()
+    return watch
+
+
+def run_alone(warm_up: Trial, trials: Sequence[Trial]) -> float:
+    """The summed time of the trials, one after the other in one process that is warm."""
+    watch = run_on(1, [warm_up, *trials])
+    return sum(watch.over[str(one.path)] - watch.ordered[str(one.path)] for one in trials)
+
+
+def run_side_by_side(trials: Sequence[Trial]) -> tuple[float, list[float], list[float]]:
+    """The time of a sweep, what starting the first trial of each slot took, and the others."""
+    began = time.monotonic()
+    watch = run_on(SLOTS, trials)
+    seconds = time.monotonic() - began
+    starts = []
+    for one in trials:
+        first = json.loads((one.path / "metrics.jsonl").read_text().splitlines()[0])
+        assert first["round"] == 0  # heard of first, when the untrained model was measured
+        key = str(one.path)
+        starts.append(watch.heard[key] - watch.ordered[key] - first["seconds"])
+    return seconds, starts[:SLOTS], starts[SLOTS:]
+
+
+def cost(out: Path, rounds: int) -> None:
+    def trials(place: str, rounds: int, grid: str) -> list[Trial]:
+        settings = {**COST_SETTINGS, "rounds": rounds}
+        return [trial(out / place, COST_TASK, "fedavg", p, settings) for p in points(read_grid(grid))]
+
+    (warm_up, *_), singly = trials("warm", 1, "client_lr=-3"), trials("alone", rounds, COST_GRID)
+    alone = run_alone(warm_up, singly[::2])
+    together, first, others = run_side_by_side(trials("sweep", rounds, COST_GRID))
+    (warm_up, *_) = trials("warm again", 1, "client_lr=-3")
+    alone += run_alone(warm_up, singly[1::2])
+    print(f"(a) {len(singly)} trials of {COST_TASK}, {rounds} rounds each, on {SLOTS} slots")
+    print(f"    run alone, one after the other     {alone:7.1f} s, half of it {alone / 2:.1f} s")
+    print(f"    the sweep                          {together:7.1f} s")
+    print(
+        f"    ratio                              {together / (alone / 2):7.3f}   (goal: {GOAL_RATIO} or less)"
+    )
+    print("(b) starting a trial, before its training begins")
+    print(f"    the first of each slot             {max(first):7.2f} s, with imports and data")
+    print(
+        f"    all others, median and longest     {median(others):7.2f} s and {max(others):.2f} s   "
+        f"(goal: below {GOAL_START:g} s)",
+        flush=True,
+    )
+
+
+def find(out: Path, algorithm: str, rounds: int) -> None:
+    def run(search: str) -> dict[str, Any]:
+        grid, settings = FIND_GRIDS[algorithm], {**FIND_SETTINGS, "rounds": rounds}
+        asked = Asked(FIND_TASK, [algorithm], grid, settings, search=search)
+        began = time.monotonic()
+        swept = sweep(asked, SLOTS, out / f"{algorithm}-{search}")
+        best = swept.tuned[0].best
+        assert best is not None and best.score is not None
+        return {
+            "rounds": swept.rounds_run,
+            "point": dict(best.point),
+            "score": best.score.mean,
+            "scores": [c.score.mean for c in swept.tuned[0].candidates if c.score is not None],
+            "seconds": time.monotonic() - began,
+        }
+
+    whole = run("grid")
+    print(f"(c) {algorithm} on {FIND_TASK}, {len(whole['scores'])} points, {rounds} rounds each")
+    for search in ("grid", "halving", "optuna"):
+        found = whole if search == "grid" else run(search)
+        place = 1 + sum(score < found["score"] for score in whole["scores"])
+        share, gap = found["rounds"] / whole["rounds"], found["score"] / whole["score"] - 1
+        print(
+            f"    {search:8} {found['rounds']:5} rounds ({share:6.1%} of the grid), {found['seconds']:4.0f} s"
+            f": {describe(found['point'])}, train loss {found['score']:.4f} ({gap:+.1%}, place {place})",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="keep the trials here")
+    parser.add_argument("--only", choices=["a", "c"], help="(a) and (b), or (c)")
+    parser.add_argument("--quick", action="store_true", help="a few rounds, to see that it works")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        out = arguments.out or Path(scratch)
+        if arguments.only != "c":
+            cost(out / "cost", 2 if arguments.quick else 32)
+        if arguments.only != "a":
+            for algorithm in FIND_GRIDS:
+                find(out / "find", algorithm, 3 if arguments.quick else FIND_ROUNDS)
+
+
+if __name__ == "__main__":
+    main()
