@@ -298,6 +298,10 @@ def test_halving_continues_survivors_and_stops_the_others_early(tmp_path: Path) 
     pruned = out / rows[1]["directory"]
     again = alone(pruned, tmp_path / "pruned")  # what its command runs begins with the same rounds
     assert again["rounds"] == 6 and losses_of(tmp_path / "pruned")[:2] == losses_of(pruned)
+    # as a kill leaves it that comes after a trial's last round and before it has written how it ended
+    (pruned / "run.json").write_text(json.dumps(info_of(pruned) | {"status": "running"}))
+    swept(out, "--search", "halving", grid=grid, rounds=6)
+    assert info_of(pruned)["status"] == "pruned" and table_of(out) == rows
 
 
 # -- kills and interrupts

@@ -42,7 +42,8 @@ def sweep(
     ] = "train_loss",
     search: Annotated[str, typer.Option(help="grid, halving or optuna.")] = "grid",
     trials: Annotated[
-        int | None, typer.Option(help="optuna: trials for each algorithm; a third of the grid by default.")
+        int | None,
+        typer.Option(help="optuna: trials for each algorithm; a third of the grid by default, 12 at least."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Whose checkpoints stay at the end: best or all.")] = "best",
     workers: Workers = None,

@@ -173,9 +173,9 @@ def _search(asked: Asked, plans: Sequence[Plan]) -> tuple[Search, int, int]:
             number += sum(sizes)
             work += sum(n * (b - a) for n, a, b in zip(sizes, [0, *steps], steps, strict=False))
         else:
-            from fedopt.experiments.sweep.tpe import Tpe
+            from fedopt.experiments.sweep.tpe import Tpe, default_budget
 
-            budget = min(len(trials), asked.trials or -(-len(trials) // 3))
+            budget = min(len(trials), asked.trials or default_budget(len(trials)))
             searches.append(Tpe(plan.grid, trials, plan.rounds, budget, steps))
             number, work = number + budget, work + budget * plan.rounds
     return Several(searches), number, work

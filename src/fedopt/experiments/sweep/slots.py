@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,7 +127,9 @@ class Slot:
         self._life, their_life = context.Pipe()  # closes when this process ends, however it ends
         self._process = context.Process(target=_serve, args=(theirs, their_life))
         # An interrupt at the keyboard reaches every process of the terminal; the main one decides what it
-        # means, and a mask is inherited from the first instruction on.
+        # means, and a mask is inherited from the first instruction on. The tracker, which multiprocessing
+        # starts with its first process, lifts the mask, so it has to be there before.
+        resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with worker_environment():
@@ -174,6 +177,7 @@ def _remove_unfinished(run: Path, pid: int) -> None:
 
 def _serve(connection: Connection[Any, Any], life: Connection[Any, Any]) -> None:
     """The life of a slot: run what is ordered, end at once when the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
     torch.set_num_threads(1)
     try:

@@ -1,6 +1,6 @@
 """Search by Optuna: TPE proposes points of the grid, its median rule stops trials on the way.
 
-A proposal, and whether a trial is stopped, follow from the trials that were ordered at least `LAG` before it
+A proposal, and whether a trial is stopped, follow from the trials that were ordered `LAG` or more before it
 and from nothing else. So the same command tries the same points whatever finishes first, on any number of
 workers, and after a kill the study is rebuilt from what is on disk.
 """
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
-LAG = 4  # trials that may be under way when one is proposed
+LAG = 2  # trials that may be under way, the proposed one among them; more cores share the work of these
 SEED = 0
+LEAST = 12  # trials by default, however small the grid; a third of a larger one
 _TRIES = 20  # proposals of points that were tried before, until one is drawn that was not
 
 
@@ -36,6 +37,15 @@ def require() -> Any:
     except ImportError as error:
         raise UserError("--search optuna needs Optuna: pip install 'fedopt[optuna]'") from error
     return optuna
+
+
+def default_budget(points: int) -> int:
+    """How many trials a search makes where nobody says.
+
+    >>> default_budget(9), default_budget(25), default_budget(360)
+    (9, 12, 120)
+    """
+    return min(points, max(LEAST, -(-points // 3)))
 
 
 @dataclass
@@ -60,6 +70,7 @@ class Tpe:
         rounds: int,
         budget: int,
         steps: Sequence[int] | None = None,
+        seed: int = SEED,
     ) -> None:
         self._optuna = require()
         self._grid, self._rounds = {axis: _ordered(values) for axis, values in grid.items()}, rounds
@@ -69,13 +80,14 @@ class Tpe:
         self._asks = tuple(step for step in steps or rungs(len(trials), rounds) if step < rounds)
         self._tried: dict[str, _Tried] = {}  # path of the trial -> what became of it, as ordered
         self._told: list[FrozenTrial] = []  # the first of them, as the study knows them
+        at_random = max(3, self._budget // 4)  # before TPE has something to learn from
         self._sampler = self._optuna.samplers.TPESampler(
-            seed=SEED,
-            n_startup_trials=max(LAG, -(-self._budget // 3)),
+            seed=seed,
+            n_startup_trials=at_random,
             multivariate=True,
             constant_liar=True,
         )
-        self._pruner = self._optuna.pruners.MedianPruner(n_startup_trials=LAG - 1)
+        self._pruner = self._optuna.pruners.MedianPruner(n_startup_trials=max(2, at_random // 2))
         self._study = self._new_study()
 
     def next(self) -> Order | None:
