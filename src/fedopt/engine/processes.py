@@ -126,6 +126,11 @@ class Processes:
         """The workers' process ids, for those who watch them."""
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
 
+    def start(self) -> None:
+        """Start the workers; they import what they need while the caller goes on."""
+        while len(self._workers) < self._count:
+            self._workers.append(_Worker())
+
     def load(self, problem: Problem, sample: Arrays) -> None:
         try:
             pickle.dumps(problem)
@@ -134,8 +139,7 @@ class Processes:
                 f"worker processes cannot import part of this problem ({error}); define it at the top "
                 "level of a module, or use executor='serial'"
             ) from error
-        while len(self._workers) < self._count:
-            self._workers.append(_Worker())
+        self.start()
         d = len(initial_vector(problem))
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)

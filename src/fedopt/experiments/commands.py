@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from fedopt.data.locations import data_source
 from fedopt.engine.executors import Executor
 from fedopt.errors import FedoptError, RunError, UserError, unknown
 from fedopt.experiments import tensorboard
+from fedopt.experiments.again import run_command
 from fedopt.experiments.api import find_task, fresh_model, open_executor
 from fedopt.experiments.config import Config, parse_settings, resolve
 from fedopt.experiments.find import find_runs
@@ -39,6 +39,12 @@ class Request(NamedTuple):
 
     def config(self, algorithm: str) -> Config:
         return resolve(find_task(self.task), algorithm, self.settings, data_source(self.data))
+
+    @property
+    def options(self) -> list[str]:
+        """What was asked for beside settings and data, as it is typed."""
+        start = [] if self.init is None else ["--init", str(self.init)]
+        return [*start, *(["--tensorboard"] if self.tensorboard else [])]
 
     def with_seed(self, seed: int) -> Request:
         return self._replace(settings={**self.settings, "seed": seed})
@@ -167,7 +173,9 @@ def _run_all(
             seeded = path.name.startswith("seed-")
             name = f"{algorithm}, seed {request.settings['seed']}" if seeded else algorithm
             heading = f"{name} ({at} of {len(jobs)})" if seeded else ""
-            again = _single_command(algorithm, request, path)
+            again = run_command(
+                request.task, algorithm, request.settings, request.data, path, request.options
+            )
             try:
                 several.results.append(_run(request, algorithm, place, path, again, heading))
             except UserError:
@@ -215,18 +223,6 @@ def _settings_for(algorithm: str, settings: Sequence[str], all_names: Sequence[s
         else:
             common.append(setting)
     return parse_settings([*common, *own])
-
-
-def _single_command(algorithm: str, request: Request, out: Path) -> str:
-    """The `fedopt run` that makes one of several runs again."""
-    words = ["fedopt", "run", request.task, "--algorithm", algorithm]
-    for key, value in request.settings.items():
-        text = str(value).lower() if isinstance(value, bool) else str(value)
-        words += [f"--{key}", text] if key in ("rounds", "seed") else ["--set", f"{key}={text}"]
-    words += [] if request.data == "synthetic" else ["--data", request.data]
-    words += [] if request.init is None else ["--init", str(request.init)]
-    words += ["--tensorboard"] if request.tensorboard else []
-    return shlex.join([*words, "--out", str(out)])
 
 
 def report(paths: Sequence[Path], output: Path | None, title: str | None) -> tuple[Path, list[str]]:

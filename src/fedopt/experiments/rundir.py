@@ -8,7 +8,6 @@ tensorboard/    event files, where they were asked for
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -22,7 +21,7 @@ from fedopt.experiments.checkpoint import Checkpoint
 from fedopt.experiments.client_table import DiskTable, check_disk
 from fedopt.experiments.config import Config, read_config
 from fedopt.experiments.records import flatten, read_run
-from fedopt.files import disk_errors, write_atomically
+from fedopt.files import disk_errors, lock_directory, write_atomically
 
 # entries of run.json that a run writes when it ends, whichever way
 OUTCOME = "message rounds_done train_loss value params x_sha256 seconds full_test".split()
@@ -35,7 +34,7 @@ class RunDirectory:
         self.path = path
         self.config = config
         _refuse_foreign(path)
-        self._lock = _lock(path)
+        self._lock = lock_directory(path, "fedopt process")
         try:
             self._adopt(info)
         except BaseException:
@@ -164,22 +163,6 @@ def _refuse_foreign(path: Path) -> None:
         raise UserError(
             f"{path} is not empty and not a run directory (it has {others[0]!r}); choose another --out"
         )
-
-
-def _lock(path: Path) -> int:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise UserError(f"cannot write to {path}: {error.strerror}; choose another --out") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise UserError(
-            f"{path} is in use by another fedopt process; wait for it or choose another --out"
-        ) from error
-    return descriptor
 
 
 def _same_run(path: Path, old: Config, new: Config) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -44,7 +43,7 @@ from fedopt.experiments.sweep.trials import (
     score,
     trial,
 )
-from fedopt.files import write_atomically
+from fedopt.files import lock_directory, write_atomically
 
 SEARCHES = ("grid", "halving", "optuna")
 KEEP = ("best", "all")  # whose checkpoints stay when the sweep is over
@@ -210,18 +209,8 @@ def _claimed(out: Path, task: str) -> Iterator[None]:
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file; choose another --out")
     _refuse_foreign(out, task)
+    lock = lock_directory(out, "sweep")
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = os.open(out / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise UserError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UserError(
-                f"{out} is in use by another sweep; wait for it or choose another --out"
-            ) from error
         yield
     finally:
         os.close(lock)

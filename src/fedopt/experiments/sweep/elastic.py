@@ -10,7 +10,7 @@ from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays
 from fedopt.engine.executors import Executor, Kept, Serial, nothing_kept
 from fedopt.engine.problem import Problem
-from fedopt.engine.processes import Processes, _Worker
+from fedopt.engine.processes import Processes
 from fedopt.engine.runner import Job
 from fedopt.errors import FedoptError
 
@@ -36,7 +36,7 @@ class Elastic:
         """Start workers beside the rounds that go on meanwhile."""
         if self._coming is None and self._now.__class__ is Serial:
             self._coming = Processes(workers)
-            self._coming._workers.extend(_Worker() for _ in range(workers))
+            self._coming.start()
             self._ready_at = time.monotonic() + STARTING
 
     def map(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -11,8 +10,9 @@ from typing import Any, NamedTuple
 
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.errors import UserError, unknown
+from fedopt.experiments.again import run_command
 from fedopt.experiments.api import find_task
-from fedopt.experiments.config import Config, parse_settings, resolve
+from fedopt.experiments.config import Config, resolve
 from fedopt.experiments.records import LAST_ROUNDS, LOWER_IS_BETTER, RunRecord, number, read_run
 from fedopt.experiments.sweep.grid import Point, settings_of
 from fedopt.files import write_atomically
@@ -20,7 +20,6 @@ from fedopt.tasks import Task
 
 TRAIN_LOSS = "train_loss"  # the paper's rule: the mean training loss over the last 100 rounds
 _DIGITS = 12  # of a trial's hash: thousands of trials, no two alike
-_OPTIONS = ("rounds", "seed")  # settings that have an option of their own
 
 
 class Trial(NamedTuple):
@@ -46,31 +45,6 @@ def trial(
     path = root / f"{algorithm}-{config.short_hash(_DIGITS)}"
     command = run_command(task, algorithm, {**chosen, "rounds": config.rounds}, data, path)
     return Trial(config, path, point, command)
-
-
-def run_command(task: str, algorithm: str, settings: Mapping[str, Any], data: str, out: Path) -> str:
-    """The `fedopt run` that makes a run again.
-
-    >>> run_command("so_lr", "fedavg", {"rounds": 5, "client.lr": 0.1}, "synthetic", Path("a b"))
-    "fedopt run so_lr --algorithm fedavg --rounds 5 --set client.lr=0.1 --out 'a b'"
-    """
-    words = ["fedopt", "run", task, "--algorithm", algorithm]
-    for key, value in settings.items():
-        text = _written(value)
-        words += [f"--{key}", text] if key in _OPTIONS else ["--set", f"{key}={text}"]
-    words += [] if data == "synthetic" else ["--data", data]
-    return shlex.join([*words, "--out", str(out)])
-
-
-def _written(value: object) -> str:
-    """A setting as `--set` reads it; a string that reads as something else is quoted.
-
-    >>> _written(True), _written(0.1), _written("as_run"), _written("10")
-    ('true', '0.1', 'as_run', '"10"')
-    """
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    same = not isinstance(value, str) or parse_settings([f"key={text}"])["key"] == value
-    return text if same else json.dumps(value)
 
 
 def recorded(trial: Trial) -> RunRecord | None:

@@ -1,0 +1,162 @@
+"""The networks in JAX, with images by row, column and channel, which is the faster order on a CPU.
+
+Weights come in PyTorch's layout and are turned when they are handed over, and back at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Params = dict
+Layout = Callable[[str, np.ndarray], np.ndarray]
+
+
+def kernels_in(name: str, a: np.ndarray) -> np.ndarray:
+    """(out, in, h, w) -> (h, w, in, out), and (out, in) -> (in, out)."""
+    if a.ndim == 4:
+        return a.transpose(2, 3, 1, 0)
+    if name == "dense1.weight":  # its inputs are an image: by channel there, channels last here
+        return a.reshape(len(a), 64, 12, 12).transpose(2, 3, 1, 0).reshape(-1, len(a))
+    return a.T if a.ndim == 2 and name not in ("embedding.weight", "kernel") else a
+
+
+def kernels_out(name: str, a: np.ndarray) -> np.ndarray:
+    if a.ndim == 4:
+        return a.transpose(3, 2, 0, 1)
+    if name == "dense1.weight":
+        return a.reshape(12, 12, 64, -1).transpose(3, 2, 0, 1).reshape(a.shape[1], -1)
+    return a.T if a.ndim == 2 and name not in ("embedding.weight", "kernel") else a
+
+
+def conv(x: jax.Array, w: jax.Array, stride: int = 1, padding: str = "VALID") -> jax.Array:
+    return lax.conv_general_dilated(
+        x, w, (stride, stride), padding, dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+def dense(p: Params, name: str, x: jax.Array) -> jax.Array:
+    return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def dropout(x: jax.Array, rate: float, rng: jax.Array) -> jax.Array:
+    return jnp.where(jax.random.bernoulli(rng, 1 - rate, x.shape), x / (1 - rate), 0)
+
+
+def max_pool(x: jax.Array, size: int, stride: int, padding: tuple) -> jax.Array:
+    return lax.reduce_window(
+        x, -jnp.inf, lax.max, (1, size, size, 1), (1, stride, stride, 1), ((0, 0), padding, padding, (0, 0))
+    )
+
+
+def cnn(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
+    first, second = jax.random.split(rng)
+    h = jax.nn.relu(conv(x[..., None], p["conv1.weight"]) + p["conv1.bias"])
+    h = jax.nn.relu(conv(h, p["conv2.weight"]) + p["conv2.bias"])
+    h = dropout(max_pool(h, 2, 2, (0, 0)), 0.25, first).reshape(len(x), -1)
+    h = dropout(jax.nn.relu(dense(p, "dense1", h)), 0.5, second)
+    return dense(p, "dense2", h)
+
+
+def autoencoder(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
+    names = sorted({name.rpartition(".")[0] for name in p}, key=lambda name: int(name.rpartition(".")[2]))
+    for i, name in enumerate(names):
+        x = dense(p, name, x)
+        if i != 3:  # the code of 30 numbers is linear
+            x = jax.nn.sigmoid(x)
+    return x
+
+
+def group_norm(p: Params, name: str, x: jax.Array) -> jax.Array:
+    groups = x.reshape(*x.shape[:3], 2, -1)
+    mean = groups.mean((1, 2, 4), keepdims=True)
+    variance = groups.var((1, 2, 4), keepdims=True)
+    normed = ((groups - mean) * lax.rsqrt(variance + 1e-3)).reshape(x.shape)
+    return normed * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def resnet(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
+    x = jnp.pad(x.transpose(0, 2, 3, 1), ((0, 0), (2, 3), (2, 3), (0, 0)))
+    h = max_pool(jax.nn.relu(group_norm(p, "first.0", conv(x, p["conv.weight"], 2))), 3, 2, (0, 1))
+    for i in range(8):
+        at = f"blocks.{i}"
+        y = h if i == 0 else jax.nn.relu(group_norm(p, f"{at}.before.0", h))
+        y = conv(y, p[f"{at}.conv1.weight"], padding="SAME")
+        y = jax.nn.relu(group_norm(p, f"{at}.between.0", y))
+        y = conv(y, p[f"{at}.conv2.weight"], padding="SAME")
+        if f"{at}.shortcut.0.weight" in p:
+            h = group_norm(p, f"{at}.shortcut.1", conv(h, p[f"{at}.shortcut.0.weight"]))
+        h = h + y
+    return dense(p, "dense", jax.nn.relu(group_norm(p, "last.0", h)).mean((1, 2)))
+
+
+def lstm(p: Params, name: str, x: jax.Array) -> jax.Array:
+    """(B, T, F) -> (B, T, units): the inputs of all steps at once, the state step by step."""
+    recurrent = p[f"{name}.recurrent"]
+    units = recurrent.shape[0]
+    inputs = (x @ p[f"{name}.kernel"] + p[f"{name}.bias"]).transpose(1, 0, 2)
+
+    def step(state: tuple, gates: jax.Array) -> tuple:
+        h, c = state
+        i, f, g, o = jnp.split(gates + h @ recurrent, 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    start = jnp.zeros((len(x), units))
+    return lax.scan(step, (start, start), inputs)[1].transpose(1, 0, 2)
+
+
+def repeat_last(outputs: jax.Array, tokens: jax.Array) -> jax.Array:
+    last = jnp.maximum((tokens != 0).sum(1, keepdims=True) - 1, 0)
+    seen = jnp.minimum(jnp.arange(tokens.shape[1])[None], last)
+    return jnp.take_along_axis(outputs, seen[..., None], axis=1)
+
+
+def next_character(p: Params, tokens: jax.Array, rng: jax.Array) -> jax.Array:
+    h = lstm(p, "lstm2", lstm(p, "lstm1", p["embedding.weight"][tokens]))
+    return dense(p, "dense", repeat_last(h, tokens))
+
+
+def next_word(p: Params, tokens: jax.Array, rng: jax.Array) -> jax.Array:
+    h = dense(p, "projection", lstm(p, "lstm", p["embedding.weight"][tokens]))
+    return dense(p, "dense", repeat_last(h, tokens))
+
+
+def tags(p: Params, bags: jax.Array, rng: jax.Array) -> jax.Array:
+    return bags @ p["kernel"] + p["bias"]
+
+
+NETWORKS: dict = {
+    "cifar10": resnet,
+    "cifar100": resnet,
+    "emnist_cr": cnn,
+    "emnist_ae": autoencoder,
+    "shakespeare": next_character,
+    "so_nwp": next_word,
+    "so_lr": tags,
+}
+
+
+def losses_of(task: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+    """Of each example; FedJAX takes their mean, so two tasks are scaled to the sum over a batch."""
+    if task == "emnist_ae":
+        return ((outputs - targets) ** 2).mean(1) * len(targets)
+    if task == "so_lr":
+        losses = jnp.maximum(outputs, 0) - outputs * targets + jnp.log1p(jnp.exp(-jnp.abs(outputs)))
+        return losses.mean(1) * len(targets)
+    log_p = jax.nn.log_softmax(outputs)
+    losses = -jnp.take_along_axis(log_p, targets[..., None], axis=-1)[..., 0]
+    return losses.reshape(len(targets), -1).mean(1)
+
+
+def bags_of(words: np.ndarray) -> np.ndarray:
+    """Bags of words in 10,000 columns, written out before anything is timed."""
+    found = np.zeros((len(words), 10_002), dtype=np.float32)
+    np.add.at(found, (np.arange(len(words))[:, None], np.minimum(words, 10_001)), 1.0)
+    found /= np.maximum((words > 0).sum(1, keepdims=True), 1)
+    return np.ascontiguousarray(found[:, 1:10_001])
