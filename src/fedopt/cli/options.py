@@ -25,7 +25,16 @@ Set = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")]
 ExecutorName = Annotated[
-    str, typer.Option("--executor", help="processes or serial; the results are the same.")
+    str,
+    typer.Option(
+        "--executor", help="processes or serial, with the same results, or vectorised: up to rounding."
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        help="cpu, cuda, mps or auto; on all but the CPU, clients train many at a time, vectorised."
+    ),
 ]
 Data = Annotated[
     str,

@@ -10,6 +10,7 @@ import typer
 
 from fedopt.cli.options import (
     Data,
+    Device,
     ExecutorName,
     Init,
     Json,
@@ -44,14 +45,17 @@ def run(
     ] = None,
     init: Init = None,
     tensorboard: TensorBoard = False,
+    device: Device = "cpu",
     show_config: Annotated[bool, typer.Option(help="Print the resolved configuration and stop.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train TASK by one algorithm; on an existing run directory, continue it."""
+    from fedopt.engine.devices import vectorised_on
     from fedopt.experiments import commands
 
     several_seeds = seeds_of(seeds, seed, settings or [])
-    request = commands.Request(task, settings_of(settings, rounds, seed), data, init, tensorboard)
+    where = vectorised_on(executor, device)
+    request = commands.Request(task, settings_of(settings, rounds, seed), data, init, tensorboard, where)
     if show_config:
         typer.echo(commands.show_config(request, algorithm), nl=False)
         return
@@ -83,14 +87,17 @@ def compare(
     data: Data = "synthetic",
     out: Annotated[Path | None, typer.Option(help="For the runs and the report.", metavar="DIR")] = None,
     tensorboard: TensorBoard = False,
+    device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Train TASK by several algorithms; one table, and one page of curves in DIR/report.html."""
+    from fedopt.engine.devices import vectorised_on
     from fedopt.experiments import commands
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     several_seeds = seeds_of(seeds, seed, settings or [])
-    request = commands.Request(task, settings_of([], rounds, seed), data, tensorboard=tensorboard)
+    where = vectorised_on(executor, device)
+    request = commands.Request(task, settings_of([], rounds, seed), data, None, tensorboard, where)
     several, report = commands.compare(request, names, settings or [], several_seeds, executor, workers, out)
     if as_json:
         typer.echo(json.dumps(commands.comparison_json(several, report, several_seeds is not None)))

@@ -1,7 +1,8 @@
 """Where clients run. An executor is an ordered map: jobs in, results out in the order of the jobs.
 
 `serial` runs them in this process. `processes` (in `processes.py`) runs them in workers of one thread
-each. Both call `Runner.run`, so they give the same numbers to the bit.
+each. Both call `Runner.run`, so they give the same numbers to the bit. `vectorised` (in `vectorised.py`)
+runs many at once on a device; its numbers are the same up to rounding, and a run records that.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -115,6 +115,7 @@ class Runner:
         self.federation = problem.federation()
         self.algorithm = problem.algorithm()
         self.sample = sample
+        self.work: Callable[..., ClientWork] = ClientWork  # `vectorised` has another
 
     def run(
         self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
@@ -155,7 +156,7 @@ class Runner:
         split = self.federation.train
         client = split.ids[job.client]
         arrays, part = self._touched(split.client(job.client))
-        work = ClientWork(self.problem, self.flat, arrays, client, job.round, kept, part)
+        work = self.work(self.problem, self.flat, arrays, client, job.round, kept, part)
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
             return Outcome(job.client, 0.0, 0, 0, 0.0, True), ()
         if part is not None:
@@ -214,9 +215,9 @@ class Runner:
                 inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
                 outputs = self.flat.module(inputs)
                 losses = self.problem.loss(outputs, targets)
-                loss += float(losses.double().sum()) if losses.ndim else float(losses) * len(targets)
+                loss += float(losses.cpu().double().sum()) if losses.ndim else float(losses) * len(targets)
                 for name, metric in self.problem.metrics.items():
-                    sums[name] += [float(part.double().sum()) for part in metric(outputs, targets)]
+                    sums[name] += [float(part.cpu().double().sum()) for part in metric(outputs, targets)]
         return Measured(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
 
     def _refuse_changed_buffers(self, before: dict[str, tuple[int, int]]) -> None:

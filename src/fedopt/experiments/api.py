@@ -18,10 +18,12 @@ from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
 from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
 from fedopt.data.locations import data_source
 from fedopt.data.store import StoredSplit, open_store
+from fedopt.engine.devices import vectorised_on
 from fedopt.engine.executors import Executor, Serial
 from fedopt.engine.loop import Step
 from fedopt.engine.processes import Processes
 from fedopt.engine.runner import seeded
+from fedopt.engine.vectorised import Vectorised
 from fedopt.errors import UserError, unknown
 from fedopt.experiments import checkpoint as checkpoints
 from fedopt.experiments.config import Config, read_config, resolve
@@ -32,7 +34,7 @@ from fedopt.models.flat import Flat
 from fedopt.tasks import TASKS, Task
 from fedopt.tasks.metrics import accuracy
 
-EXECUTORS = ("processes", "serial")
+EXECUTORS = ("processes", "serial", "vectorised")
 Clients = Mapping[str, Sequence[Any]] | Callable[[str], Sequence[Any]] | str | os.PathLike[str]
 
 
@@ -42,13 +44,17 @@ def cores() -> int:
 
 
 @contextmanager
-def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
-    """The executor `name`, closed at the end."""
+def open_executor(name: str, workers: int | None, vectorised: str | None = None) -> Iterator[Executor]:
+    """The executor `name`, or one on the device `vectorised`; closed at the end."""
     if name not in EXECUTORS:
         raise unknown("executor", name, EXECUTORS)
     if workers is not None and workers < 1:
         raise UserError(f"workers must be at least 1, got {workers}")
-    executor: Executor = Serial() if name == "serial" else Processes(workers or cores())
+    executor: Executor
+    if vectorised or name == "vectorised":
+        executor = Vectorised(vectorised or "cpu")
+    else:
+        executor = Serial() if name == "serial" else Processes(workers or cores())
     try:
         yield executor
     finally:
@@ -158,6 +164,7 @@ def run(
     callback: Callable[[Step], None] | None = None,
     buffers: str | None = None,
     tensorboard: bool = False,
+    device: str = "cpu",
 ) -> RunResult:
     """Train a task by a federated algorithm.
 
@@ -166,7 +173,8 @@ def run(
     import it). `config` holds keys as in `config.toml`, dotted: {"client.lr": 0.1}. With `out` the run is
     written there and continued if it exists. `callback` is called after every round; `tensorboard`
     writes TensorBoard event files too. With `executor="processes"` your script needs the usual
-    `if __name__ == "__main__":`.
+    `if __name__ == "__main__":`. With `executor="vectorised"`, and with any `device` but the CPU ("cuda",
+    "mps", or "auto" for the best there is), clients train many at a time: the same up to rounding.
     """
     chosen = find_task(task) if isinstance(task, str) else task
     settings = dict(config or {})
@@ -181,8 +189,10 @@ def run(
     if init is not None:
         initial, checksum = read_weights(Path(init), fresh_model(chosen, resolved), resolved.buffers)
         resolved = resolved.model_copy(update={"init": checksum})
+    where = vectorised_on(executor, device)
+    resolved = resolved.model_copy(update={"vectorised": where})
     problem = problem_of(chosen, resolved, build)
-    with open_executor(executor, workers) as place:
+    with open_executor(executor, workers, where) as place:
         return execute(
             resolved,
             problem,

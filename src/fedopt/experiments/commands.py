@@ -36,15 +36,19 @@ class Request(NamedTuple):
     data: str = "synthetic"
     init: Path | None = None
     tensorboard: bool = False
+    vectorised: str | None = None  # the device on which clients train many at a time
 
     def config(self, algorithm: str) -> Config:
-        return resolve(find_task(self.task), algorithm, self.settings, data_source(self.data))
+        config = resolve(find_task(self.task), algorithm, self.settings, data_source(self.data))
+        return config.model_copy(update={"vectorised": self.vectorised})
 
     @property
     def options(self) -> list[str]:
         """What was asked for beside settings and data, as it is typed."""
         start = [] if self.init is None else ["--init", str(self.init)]
-        return [*start, *(["--tensorboard"] if self.tensorboard else [])]
+        place = ["--executor", "vectorised"] if self.vectorised == "cpu" else []
+        place += ["--device", self.vectorised] if self.vectorised not in (None, "cpu") else []
+        return [*start, *(["--tensorboard"] if self.tensorboard else []), *place]
 
     def with_seed(self, seed: int) -> Request:
         return self._replace(settings={**self.settings, "seed": seed})
@@ -72,7 +76,7 @@ def run(
     command: str,
 ) -> RunResult:
     """`fedopt run`."""
-    with open_executor(executor, workers) as place:
+    with open_executor(executor, workers, request.vectorised) as place:
         return _run(request, algorithm, place, out, command)
 
 
@@ -168,7 +172,7 @@ def _run_all(
 ) -> Several:
     """One run after the other; one that diverges does not end the others."""
     several = Several(out, [], [], [path for _, _, path in jobs])
-    with open_executor(executor, workers) as place:
+    with open_executor(executor, workers, jobs[0][1].vectorised) as place:
         for at, (algorithm, request, path) in enumerate(jobs, start=1):
             seeded = path.name.startswith("seed-")
             name = f"{algorithm}, seed {request.settings['seed']}" if seeded else algorithm

@@ -104,6 +104,8 @@ class Config(_Section):
     patience: Count  # rounds without a finite client before the run is given up
     buffers: Literal["refuse", "freeze"]  # what to do with a model's running statistics
     init: str  # "seed", or the checksum of the weights that the run starts from
+    # The device on which clients train many at a time: other rounding, so another run. None: the plain way.
+    vectorised: Literal["cpu", "cuda", "mps"] | None = None
     client: ClientSection
     server: ServerSection
     loss: dict[str, Any]  # reduction, and options of the task's loss

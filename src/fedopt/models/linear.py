@@ -15,6 +15,8 @@ class TagRegression(nn.Module):
     beyond the vocabulary has no row, and counts where the sum is divided by the number of words.
     """
 
+    fused = True  # False: the same from whole bags, which `torch.func.vmap` knows
+
     def __init__(self, *, vocabulary: int = 10_000, tags: int = 500) -> None:
         super().__init__()
         self.kernel = nn.Parameter(torch.empty(vocabulary, tags))
@@ -23,8 +25,13 @@ class TagRegression(nn.Module):
 
     def forward(self, words: Tensor) -> Tensor:  # (B, words) -> (B, tags)
         known = (words > 0) & (words <= len(self.kernel))
-        counts = known.sum(1)
-        starts = counts.cumsum(0) - counts
-        sums = F.embedding_bag(words[known] - 1, self.kernel, starts, mode="sum")
+        if self.fused:
+            counts = known.sum(1)
+            starts = counts.cumsum(0) - counts
+            sums = F.embedding_bag(words[known] - 1, self.kernel, starts, mode="sum")
+        else:
+            empty = self.bias.new_zeros(len(words), 1 + len(self.kernel))
+            bags = empty.scatter_add(1, words * known, known.to(empty.dtype))  # the unknown add 0 to column 0
+            sums = bags[:, 1:] @ self.kernel
         lengths = (words > 0).sum(1, keepdim=True).clamp(min=1)  # a text without words has an empty bag
         return sums / lengths + self.bias
