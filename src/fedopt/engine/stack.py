@@ -7,6 +7,8 @@ for that, only what has the same shape is stacked.
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from fedopt.engine.runner import seeded
 from fedopt.models.emnist import Autoencoder, CharacterCNN
 from fedopt.models.flat import Flat
 from fedopt.models.linear import TagRegression
-from fedopt.models.lstm import NextCharacter, NextWord
+from fedopt.models.lstm import LSTM, NextCharacter, NextWord
 from fedopt.models.part import Part
 from fedopt.models.resnet import ResNet18
 
@@ -65,8 +67,8 @@ class _Objective(nn.Module):
         self._problem = problem
         self._masks: list[Tensor] = []
         for layer in list(module.modules()):
-            if hasattr(layer, "fused"):
-                setattr(layer, "fused", False)  # noqa: B010  (of the layers that have it)
+            if isinstance(layer, LSTM | TagRegression):
+                layer.fused = False
             for name, child in layer.named_children():
                 if isinstance(child, _DropoutNd):
                     setattr(layer, name, _Given(self._masks))
@@ -74,6 +76,8 @@ class _Objective(nn.Module):
     def losses(self, inputs: Tensor, targets: Tensor, masks: Sequence[Tensor]) -> Tensor:
         self._masks[:] = masks
         losses: Tensor = self._problem.loss(self.module(inputs), targets)
+        if self._masks:
+            raise RuntimeError("the model calls its dropout layers now more often, now less")
         return losses
 
     def forward(
@@ -124,8 +128,8 @@ class Stack:
 
     def __init__(self, problem: Problem, device: str) -> None:
         with seeded(problem.seed, "init"):
-            plain, module = problem.model(), problem.model()
-        self.masks = Masks(plain)
+            module = problem.model()
+        self.masks = Masks(copy.deepcopy(module))
         self._flat = Flat(module.to(device), problem.buffers)
         self._flat.train()
         self._objective = _Objective(problem, module)
@@ -144,7 +148,7 @@ class Stack:
         with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
             losses = self._objective.losses(inputs, targets, self.masks.draw(inputs))
         by_example = losses.shape == targets.shape[:1]
-        self._fills = isinstance(self._flat.module, _ROW_BY_ROW) and by_example
+        self._fills = type(self._flat.module) in _ROW_BY_ROW and by_example
         return held
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
@@ -153,14 +157,16 @@ class Stack:
         for place, question in enumerate(questions):
             groups.setdefault(self._form(question), []).append(place)
         found: dict[int, Answer] = {}
-        for places in groups.values():
-            found |= zip(places, self._together([questions[place] for place in places]), strict=True)
+        with warnings.catch_warnings():  # what vmap does one by one, we do one by one as well
+            warnings.filterwarnings("error", message=".*batching rule")
+            for places in groups.values():
+                found |= zip(places, self._together([questions[place] for place in places]), strict=True)
         return [found[place] for place in range(len(questions))]
 
     def _form(self, question: Question) -> tuple[Any, ...]:
         """What questions must share to be stacked."""
         arrays = (question.inputs, question.targets, *question.masks)
-        if isinstance(self._flat.module, _PADDED) and self._fills:
+        if type(self._flat.module) in _PADDED and self._fills:
             arrays = arrays[1:]
         first = 1 if self._fills else 0
         return tuple((a.shape[first:], a.dtype) for a in arrays)
@@ -195,15 +201,15 @@ class Stack:
 
     def _parameters(self, xs: Tensor, table: int) -> tuple[Tensor, ...]:
         """Views of the stacked vectors; the first parameter has as many rows as make up `table` numbers."""
-        sizes = [table, *self._flat.sizes[1:]]
-        values = torch.split(xs, sizes, dim=1)
-        whole = table == self._flat.sizes[0]
-        first = self._flat.shapes[0] if whole else torch.Size([-1, *self._flat.shapes[0][1:]])
+        first = self._flat.shapes[0]
+        if table != self._flat.sizes[0]:
+            first = torch.Size([table // first[1:].numel(), *first[1:]])
+        values = torch.split(xs, [table, *self._flat.sizes[1:]], dim=1)
         shapes = [first, *self._flat.shapes[1:]]
         return tuple(v.view(len(xs), *shape) for v, shape in zip(values, shapes, strict=True))
 
     def _inputs(self, questions: Sequence[Question]) -> list[Tensor]:
-        if not isinstance(self._flat.module, _PADDED):
+        if type(self._flat.module) not in _PADDED:
             return [q.inputs for q in questions]
         columns = max(q.inputs.shape[1] for q in questions)
         return [F.pad(q.inputs, (0, columns - q.inputs.shape[1])) for q in questions]

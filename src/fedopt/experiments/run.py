@@ -24,6 +24,7 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.round import Setting
 from fedopt.engine.runner import initial_vector, single_thread
 from fedopt.engine.sampling import SAMPLERS
+from fedopt.engine.vectorised import Vectorised
 from fedopt.errors import Diverged, FedoptError, UserError
 from fedopt.experiments import tensorboard as event_files
 from fedopt.experiments.config import Config
@@ -208,6 +209,8 @@ class _Run:
                     self.checkpoint()
                 if on_step:
                     on_step(step)
+        if isinstance(self.executor, Vectorised) and self.executor.why_alone:
+            self.say(f"clients were trained one after the other: {self.executor.why_alone}")
         full_test = self._full_test() if config.eval.final == "full" else None
         self.seconds = time.monotonic() - began
         result = self._result(full_test)
