@@ -28,10 +28,12 @@ from fedopt.algorithms import fedopt as fedopt_algorithm
 from fedopt.algorithms.optimizers import sgd, step
 from fedopt.data import Arrays, Federation
 from fedopt.engine.executors import Executor, Serial
+from fedopt.engine.local import ClientWork
 from fedopt.engine.problem import Problem
 from fedopt.engine.runner import ClientJob, Outcome, initial_vector
+from fedopt.engine.stack import Question
 from fedopt.engine.turns import Turn
-from fedopt.engine.vectorised import Vectorised
+from fedopt.engine.vectorised import Vectorised, _Runner
 from fedopt.errors import FedoptError
 from fedopt.experiments.config import resolve
 from fedopt.experiments.problems import problem_of
@@ -118,7 +120,7 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     # the loss of a batch is one number, so that batches are not filled up
     "shakespeare masked": ("shakespeare", 1.0, {"loss.masked": True, "model.units": 50}),
     "cifar10": ("cifar10", 0.03, {"model.l2": 1e-4, "client.batch_size": 2, "client.steps": 2}),
-    "cifar100": ("cifar100", 0.1, {"client.batch_size": 2, "client.steps": 1}),
+    "cifar100": ("cifar100", 0.1, {"client.batch_size": 1, "client.steps": 1}),
 }
 
 
@@ -152,6 +154,30 @@ def test_bags_of_all_clients_are_padded_to_one_width(double_precision: None) -> 
     expected, found = (train(place, problem, (0, 1, 2), 1.0) for place in (Serial(), Vectorised()))
     assert found[0][0].part is None
     assert_same(expected, found, 1e-9)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_whatever_a_stack_makes_is_made_on_its_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's `meta` device stands for those that are not here: it has shapes, and mixes with no other."""
+    with pytest.raises(RuntimeError, match="device"):
+        torch.ones(2, device="meta") + torch.ones(2)
+    monkeypatch.setattr(Flat, "_check_parameters", lambda self: None)  # it has no addresses
+    problem = task_problem(name, double=False)
+    runner, here = _Runner(problem, (), "meta"), _Runner(problem, (), "cpu")
+    assert runner.stack is not None
+    questions = []
+    for client in range(3):
+        arrays, part = runner._touched(runner.federation.train.client(client))
+        at = ("", Round(0, 0.1, 1.0, 3, 3), None, part)
+        inputs, targets = list(ClientWork(runner.problem, runner.flat, arrays, *at).batches())[-1]
+        (plain, _) = list(ClientWork(here.problem, here.flat, arrays, *at).batches())[-1]
+        runner.stack.masks.draw(plain)  # a forward pass on the CPU, with numbers
+        x = torch.zeros(part.size if part else runner.flat.d, device="meta")
+        questions.append(Question(x, part, inputs, targets, runner.stack.masks.draw(inputs)))
+    runner.stack.learn(questions[0].inputs, questions[0].targets)
+    answers = runner.stack.answers(questions)
+    assert [g.shape for g, _ in answers] == [q.x.shape for q in questions]
+    assert {a.device.type for answer in answers for a in answer} == {"meta"}
 
 
 # -- forward passes that vmap knows

@@ -138,18 +138,18 @@ class Stack:
 
     def learn(self, inputs: Tensor, targets: Tensor) -> int:
         """Look at one batch: the floats that its forward pass holds, and whether it may be filled up."""
-        held = 0
+        held: dict[int, int] = {}  # by place in memory: a recurrent layer holds its weights at every step
 
         def count(t: Tensor) -> Tensor:
-            nonlocal held
-            held += t.numel()
+            storage = t.untyped_storage()
+            held[storage.data_ptr()] = storage.nbytes() // 4
             return t
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
             losses = self._objective.losses(inputs, targets, self.masks.draw(inputs))
         by_example = losses.shape == targets.shape[:1]
         self._fills = type(self._flat.module) in _ROW_BY_ROW and by_example
-        return held
+        return sum(held.values())
 
     def answers(self, questions: Sequence[Question]) -> list[Answer]:
         """One for each question, in their order; those of the same form are computed at once."""
