@@ -384,10 +384,11 @@ def test_an_interrupted_round_leaves_no_thread_and_the_next_one_is_right() -> No
 
 
 def test_a_run_that_is_continued_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
-    settings = {"data.clients": 8}
-    straight = small.run(Vectorised(), "scaffold", settings | {"rounds": 4})
-    small.run(Vectorised(), "scaffold", settings | {"rounds": 2}, out=tmp_path / "run")
-    continued = small.run(Vectorised(), "scaffold", settings | {"rounds": 4}, out=tmp_path / "run")
+    """To the bit, although the first client that each sees, from which room is judged, is another."""
+    settings = {"data.clients": 8, "clients_per_round": 4, "client.batch_size": 30}
+    straight = small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 4})
+    small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 2}, out=tmp_path / "run")
+    continued = small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 4}, out=tmp_path / "run")
     assert torch.equal(straight.x, continued.x)
     assert straight.test[-1]["accuracy"] == continued.test[-1]["accuracy"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 from fedopt.errors import UserError, unknown
@@ -34,3 +37,18 @@ def vectorised_on(executor: str, device: str) -> str | None:
     """
     chosen = choose_device(device)
     return chosen if chosen != "cpu" or executor == "vectorised" else None
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """CUDA's products and convolutions in whole single precision, and its convolutions the same every time.
+
+    torch lets convolutions round their factors to ten bits by default. What the user had set is restored.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
+    matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = False, False, True
+    try:
+        yield
+    finally:
+        matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays
+from fedopt.engine.devices import full_precision
 from fedopt.engine.executors import Kept, nothing_kept
 from fedopt.engine.local import ClientWork
 from fedopt.engine.problem import Problem
@@ -71,7 +72,7 @@ class _Runner(Runner):
         self.device = device
         self.stack: Stack | None = Stack(problem, device)
         self.why_alone = ""
-        self._held: int | None = None  # floats of a client's forward pass
+        self._held: dict[torch.Size, int] = {}  # floats of the forward pass, by the shape of the inputs
         self.work = self._asking
 
     def _asking(self, *arguments: Any) -> ClientWork:
@@ -89,7 +90,7 @@ class _Runner(Runner):
         self.stack, self.why_alone = None, f"{type(error).__name__}: {' '.join(str(error).split())}"
 
     def room(self, job: ClientJob, floats: int) -> int:
-        """How many clients like this one may be stacked."""
+        """How many clients like this one may be stacked: of the job alone, so that a resumed run agrees."""
         if self.stack is None:
             return 1
         try:
@@ -97,14 +98,15 @@ class _Runner(Runner):
             work = ClientWork(self.problem, self.flat, arrays, "", job.round, None, part)
             if work.steps == 0:
                 return 1
-            if self._held is None:
+            inputs, targets = next(work.batches())
+            if inputs.shape not in self._held:
                 with seeded(self.problem.seed, "look"):
-                    self._held = self.stack.learn(*next(work.batches()))
+                    self._held[inputs.shape] = self.stack.learn(inputs, targets)
         except Exception as error:
             self.stay_alone(error)
             return 1
         d = part.size if part else self.flat.d
-        return min(max(floats // (self._held + _VECTORS * d), 1), _MOST)
+        return min(max(floats // (self._held[inputs.shape] + _VECTORS * d), 1), _MOST)
 
 
 class Vectorised:
@@ -127,15 +129,16 @@ class Vectorised:
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         sent = self._there(sent)
         at = 0
-        while at < len(jobs):
-            job = jobs[at]
-            if not isinstance(job, ClientJob):
-                yield self._runner.run(job, sent, None)
-                at += 1
-                continue
-            chunk = jobs[at : at + self._runner.room(job, self._floats)]
-            yield from self._train([j for j in chunk if isinstance(j, ClientJob)], sent, kept)
-            at += len(chunk)
+        with full_precision():
+            while at < len(jobs):
+                job = jobs[at]
+                if not isinstance(job, ClientJob):
+                    yield self._runner.run(job, sent, None)
+                    at += 1
+                    continue
+                chunk = jobs[at : at + self._runner.room(job, self._floats)]
+                yield from self._train([j for j in chunk if isinstance(j, ClientJob)], sent, kept)
+                at += len(chunk)
 
     def close(self) -> None:
         pass
