@@ -1,6 +1,6 @@
 """What the paper prints that belongs to no single task, and the names and order of its tables.
 
-Settings, grids, best rates and results of a task are in its `PaperSettings`.
+Settings, grids, best rates and results of a task are in its `PaperSettings`, which says where they stand.
 """
 
 from __future__ import annotations
@@ -35,10 +35,25 @@ TASK_NAMES = {  # in the order of the performance table
     "emnist_ae": "EMNIST AE",
 }
 
-HEAT_MAP_TAU = -3.0  # log10: tau of the heat maps and of the best server rates
+HEAT_MAP_TAU = -3.0  # log10: tau of the heat maps and of the best server rates (their captions)
 
-# The table of learning-rate decay, EMNIST CR: test accuracy in per cent. Its row "constant" repeats the
-# performance table.
+# Bold as printed. Section 5, the table of validation performance over the last 100 rounds:
+PERFORMANCE_BOLD: Mapping[str, tuple[str, ...]] = {
+    "cifar10": ("fedyogi",),
+    "cifar100": ("fedadam", "fedyogi", "fedavgm"),
+    "emnist_cr": ("fedadam", "fedyogi", "fedavgm"),
+    "shakespeare": ("fedadagrad", "fedyogi", "fedavgm"),
+    "so_nwp": ("fedadam", "fedyogi"),
+    "so_lr": ("fedadagrad",),
+    "emnist_ae": ("fedyogi",),
+}
+# Appendix, the table of test set performance for Stack Overflow:
+TEST_BOLD: Mapping[str, tuple[str, ...]] = {"so_nwp": ("fedadam", "fedyogi"), "so_lr": ("fedadagrad",)}
+# Appendix, the table of learning-rate decay, row ExpDecay; its row "constant" has none:
+EXP_DECAY_BOLD = ("fedadam", "fedyogi", "fedavgm")
+
+# Appendix, the table of learning-rate decay, EMNIST CR: test accuracy in per cent. Its row "constant" repeats
+# the performance table.
 DECAY_TASK = "emnist_cr"
 CENTRALIZED = {"adagrad": 88.0, "adam": 87.9, "yogi": 88.0, "sgdm": 87.7, "sgd": 87.7}
 CENTRALIZED_EPOCHS = 100
@@ -47,7 +62,7 @@ DECAY_ROUNDS = 500  # the client rate is multiplied by 0.1 every so many
 
 
 class Statistics(NamedTuple):
-    """A row of the table of dataset statistics."""
+    """A row of the table of dataset statistics, in the appendix on datasets and models."""
 
     train_clients: int
     train_examples: int

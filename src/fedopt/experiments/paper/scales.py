@@ -1,21 +1,28 @@
 """How much of the paper's work is done: everything, what a laptop does overnight, or a look at the machinery.
 
-A scale says in `said` what it leaves out; every page and table repeats it.
+A scale says in `said` what it leaves out, worked out from its fields; every page and table repeats it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from fedopt.experiments.paper.published import CENTRALIZED_EPOCHS, DECAY_ROUNDS, HEAT_MAP_TAU, settings
+from fedopt.experiments.paper.published import (
+    CENTRALIZED_EPOCHS,
+    DECAY_ROUNDS,
+    HEAT_MAP_TAU,
+    TASK_NAMES,
+    settings,
+)
+from fedopt.experiments.records import LAST_ROUNDS
 from fedopt.experiments.sweep.grid import values_of
 from fedopt.tasks import TASKS
 from fedopt.tasks.base import Grid
 
 # log10 rates around which the optimizers of centralized training are tuned; the paper prints none.
 CENTRAL_RATES = {"adagrad": -2.0, "adam": -3.0, "yogi": -2.5, "sgdm": -2.0, "sgd": -1.0}
+DECAY_LEVELS = 3  # of the paper: 1,500 rounds, a tenth of the rate every 500
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class Scale:
 
     name: str
     what: str
-    said: tuple[str, ...]  # what was reduced, in sentences
+    remarks: tuple[str, ...] = ()  # sentences that no field says
     rounds: int | None = None
     cohort: int | None = None
     steps: int | None = None  # of a client; None: one epoch
@@ -37,7 +44,11 @@ class Scale:
     epochs: int = CENTRALIZED_EPOCHS  # of centralized training
     writers: int = 0  # whose data centralized training has; 0: all
     keep_checkpoints: bool = True  # of the runs with the paper's rates; sweeps keep none of what is over
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of every run, beside all this
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was reduced, in sentences."""
+        return (*self.remarks, *_reductions(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
 
     def rounds_of(self, task: str) -> int:
         return self.rounds or settings(task).rounds
@@ -80,55 +91,95 @@ def around(values: tuple[float, ...], best: float, width: int | None) -> tuple[f
     return values[first : first + width]
 
 
-SWEPT = "Checkpoints of a sweep's trials are removed when they are over: thousands would fill any disk."
-PAPER = Scale(
-    name="paper",
-    what="the paper's rounds, cohorts and grids",
-    said=(
-        "Nothing is reduced: the paper's rounds, cohorts, batch sizes, grids and test sets.",
-        "The model is evaluated every 50 rounds and every 10 of the last 100; the paper's code does it "
-        "every round.",
-        SWEPT,
-    ),
-)
+def _reductions(scale: Scale) -> Iterator[str]:
+    """Rounds, cohorts, steps and grids."""
+    if scale.rounds is not None:
+        printed = [settings(task).rounds for task in TASK_NAMES]
+        mean = (
+            f": “the last {LAST_ROUNDS} rounds” are its {scale.rounds}"
+            if scale.rounds <= LAST_ROUNDS
+            else ""
+        )
+        yield f"{scale.rounds} rounds instead of {min(printed):,} to {max(printed):,}{mean}."
+    if scale.cohort is not None:
+        others: dict[int, list[str]] = {}
+        for task, name in TASK_NAMES.items():
+            if settings(task).clients_per_round != scale.cohort:
+                others.setdefault(settings(task).clients_per_round, []).append(name)
+        if others:
+            printed_cohorts = " and ".join(f"{n} for {', '.join(names)}" for n, names in others.items())
+            yield f"{scale.cohort} clients a round; the paper has {printed_cohorts}."
+    if scale.steps is not None:
+        yield f"A client takes {_count(scale.steps, 'step')} instead of an epoch."
+    if scale.width is not None:
+        yield (
+            f"Sweeps try {scale.width} x {scale.width} rates around the paper's best, for SCAFFOLD, for "
+            "which it prints none, around FedAvg's, and two values of tau (1e-3 and the paper's best, or "
+            "1e-2), not the paper's whole grid."
+        )
+    else:
+        yield "The paper's rounds, cohorts, batch sizes and grids; SCAFFOLD has the grid of rates too."
+
+
+def _evaluation(scale: Scale) -> Iterator[str]:
+    every = "every round" if scale.eval_every == 1 else f"every {scale.eval_every} rounds"
+    if scale.eval_every > scale.eval_last_every:
+        every += f" and every {scale.eval_last_every} of the last {LAST_ROUNDS}"
+    sample = ""
+    if scale.samples:
+        special = {task: n for task, n in scale.samples.items() if task}
+        parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in special.items()]
+        sample = " on " + ", ".join([*parts, f"{scale.samples['']:,}"]) + " test examples"
+    than = "" if scale.eval_every == 1 else "; the paper's code does it every round"
+    yield f"The model is evaluated {every}{sample}{than}."
+    if not scale.full_test:
+        yield "No full test set at the end: the test-set table shows the last evaluation."
+
+
+def _decay(scale: Scale) -> Iterator[str]:
+    if scale.decay_rounds != DECAY_ROUNDS:
+        rounds = _count(scale.decay_rounds, "round")
+        yield (
+            f"Learning-rate decay every {rounds} instead of {DECAY_ROUNDS}, which gives the paper's "
+            f"{DECAY_LEVELS} levels, tuned with the paper's tau."
+        )
+    if scale.epochs != CENTRALIZED_EPOCHS:
+        what = f"{_count(scale.steps, 'step')} each" if scale.steps else "whole"
+        yield f"Centralized training for {scale.epochs} epochs ({what}) instead of {CENTRALIZED_EPOCHS}."
+    if scale.writers:
+        yield (
+            f"Centralized training on the first {scale.writers} writers, tested on the test images of the "
+            "same writers: another test set than that of the federated rows."
+        )
+
+
+def _checkpoints(scale: Scale) -> Iterator[str]:
+    kept = "" if scale.keep_checkpoints else " and of the runs at the paper's rates"
+    yield f"Checkpoints of a sweep's trials{kept} are removed as each is over: thousands would fill any disk."
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+PAPER = Scale(name="paper", what="the paper's rounds, cohorts and grids")
 SMALL = Scale(
     name="small",
-    what="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, a day for the largest",
-    said=(
-        "100 rounds instead of 1,500 to 4,000: the mean over the last 100 rounds is a mean over all of them.",
-        "10 clients a round also for SO NWP, which has 50 in the paper.",
-        "Sweeps try 3 x 3 rates around the paper's best and two values of tau (1e-3 and the paper's best, or "
-        "1e-2), not the paper's whole grid.",
-        "Evaluation every 10 rounds on 1,000 test examples (CIFAR) or 2,000; no full test set at the end: "
-        "the test-set table shows the last evaluation.",
-        "Learning-rate decay every 33 rounds instead of 500, tuned with the paper's tau; centralized "
-        "training for 10 epochs instead of 100, on the first 340 writers, with three rates per optimizer.",
-        SWEPT,
-    ),
+    what="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, up to days for the largest",
     rounds=100,
     cohort=10,
     width=3,
     samples={"cifar10": 1000, "cifar100": 1000, "": 2000},
     eval_every=10,
     full_test=False,
-    decay_rounds=33,
+    decay_rounds=34,
     epochs=10,
     writers=340,
 )
 SMOKE = Scale(
     name="smoke",
     what="three rounds, two clients, one step: shows that everything runs, its numbers mean nothing",
-    said=(
-        "Three rounds of two clients with one step each: this shows that everything runs. The numbers mean "
-        "nothing.",
-        "Sweeps try 2 x 2 rates at the paper's best and two values of tau (1e-3 and the paper's best, or "
-        "1e-2); trials are shared by all artifacts.",
-        "Evaluation every round on 20 test examples (CIFAR) or 100; no full test set at the end: the "
-        "test-set table shows the last evaluation.",
-        "Learning-rate decay every round instead of every 500, tuned with the paper's tau; centralized "
-        "training is three steps on the first 20 writers, with two rates per optimizer.",
-        "Checkpoints are removed when a trial is done.",
-    ),
+    remarks=("This shows that everything runs. The numbers mean nothing.",),
     rounds=3,
     cohort=2,
     steps=1,

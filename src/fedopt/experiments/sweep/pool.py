@@ -7,7 +7,7 @@ command.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import NamedTuple
 
@@ -31,8 +31,16 @@ _DEATHS_PER_ORDER = 3
 WORTH_SHARING = 20.0  # seconds that a trial must go on before it pays to start workers for it
 
 
-def run_trials(trials: Sequence[Trial], workers: int | None = None, title: str = "trials") -> None:
-    """Run those that are not over yet, each to the rounds of its configuration."""
+def run_trials(
+    trials: Sequence[Trial],
+    workers: int | None = None,
+    title: str = "trials",
+    after: Callable[[Trial], None] | None = None,
+) -> None:
+    """Run those that are not over yet, each to the rounds of its configuration.
+
+    `after` is called with each trial as soon as it is over, also with those that were over before.
+    """
     longest: dict[str, Order] = {}  # one that is named twice is run once
     for trial in trials:
         order = Order(trial, trial.config.rounds)
@@ -40,7 +48,7 @@ def run_trials(trials: Sequence[Trial], workers: int | None = None, title: str =
             longest[order.key] = order
     orders = list(longest.values())
     with SweepProgress(title, len(orders), sum(order.rounds for order in orders)) as progress:
-        Pool(GridSearch(orders), Judge(TRAIN_LOSS), workers, progress).run()
+        Pool(GridSearch(orders), Judge(TRAIN_LOSS), workers, progress, after).run()
 
 
 def check_workers(workers: int | None) -> None:
@@ -69,9 +77,16 @@ class Judge(NamedTuple):
 class Pool:
     """Runs what a search orders on `workers` slots, one per core by default."""
 
-    def __init__(self, search: Search, judge: Judge, workers: int | None, progress: SweepProgress) -> None:
+    def __init__(
+        self,
+        search: Search,
+        judge: Judge,
+        workers: int | None,
+        progress: SweepProgress,
+        after: Callable[[Trial], None] | None = None,
+    ) -> None:
         check_workers(workers)
-        self._search, self._judge, self._progress = search, judge, progress
+        self._search, self._judge, self._progress, self._after = search, judge, progress, after
         self._slots = [Slot() for _ in range(workers or cores())]
         self._deaths: dict[str, int] = {}
 
@@ -169,3 +184,5 @@ class Pool:
         value = self._judge.score(order.trial, order.rounds)
         self._progress.ended(order, status, value, ran)
         self._search.finished(order, value)
+        if self._after is not None:
+            self._after(order.trial)
