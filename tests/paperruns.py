@@ -15,7 +15,7 @@ from fedopt.tasks import TASKS
 TINY = Scale(
     name="tiny",
     what="two rounds",
-    said=("Two rounds.",),
+    remarks=("Two rounds.",),
     rounds=2,
     cohort=2,
     steps=1,

@@ -20,13 +20,39 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
 
 
 def test_a_curve_has_finite_numbers_only(tmp_path: Path) -> None:
-    run, losses = write_run(tmp_path / "run").path, (None, 2.0, "x", 300.0, float("nan"), float("inf"), True)
+    run, losses = write_run(tmp_path / "run").path, (None, 2.0, None, 300.0, float("nan"), float("inf"), True)
     write_lines(run, [{"round": t, "split": "train", "loss": loss} for t, loss in enumerate(losses, 1)])
     assert read_run(run).curve("train", "loss") == ([2, 4], [2.0, 300.0])
 
 
+@pytest.mark.parametrize(
+    ("kept", "status", "says"),
+    [
+        ([1, 2, 4], "running", "round 3 is missing"),
+        ([2, 3, 4], "done", "round 1 is missing"),
+        ([1, 2], "done", "round 3 is missing"),
+        ([], "done", "round 1 is missing"),
+    ],
+)
+def test_a_run_whose_metrics_have_holes_is_damaged(
+    tmp_path: Path, kept: list[int], status: str, says: str
+) -> None:
+    run = write_run(tmp_path / "run", status=status).path
+    write_lines(run, [{"round": t, "split": "train", "loss": 1.0} for t in kept])
+    with pytest.raises(UserError, match=says):
+        read_run(run)
+
+
+def test_a_word_in_the_place_of_a_number_is_damage(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run").path
+    write_lines(run, [{"round": 1, "split": "train", "loss": "x"}])
+    with pytest.raises(UserError, match="metrics.jsonl:1: damaged line: 'loss' is 'x' and not a number"):
+        read_run(run)
+
+
 def test_a_half_written_last_line_is_dropped_and_a_repeated_round_counts_once(tmp_path: Path) -> None:
-    run, lines = write_run(tmp_path / "run").path, [(0, 0.1), (2, 0.5), (4, 0.7), (2, 0.55)]
+    run = write_run(tmp_path / "run", status="running").path
+    lines = [(0, 0.1), (2, 0.5), (4, 0.7), (2, 0.55)]
     as_lines = [{"round": t, "split": "test", "accuracy": value} for t, value in lines]
     write_lines(run, as_lines, end='{"round": 6, "split": "te')
     assert read_run(run).curve("test", "accuracy") == ([0, 2, 4], [0.1, 0.55, 0.7])

@@ -139,7 +139,10 @@ def test_several_seeds_are_one_line_with_a_band(seeded: list[RunRecord]) -> None
 def test_a_band_is_only_where_all_seeds_have_a_value_and_stays_within_what_is_possible(
     tmp_path: Path,
 ) -> None:
-    runs = [write_run(tmp_path / "a", config="seed = 0\n"), write_run(tmp_path / "b", config="seed = 1\n")]
+    runs = [
+        write_run(tmp_path / name, config=f"seed = {seed}\n", status="running")
+        for seed, name in enumerate("ab")
+    ]
     values = ({0: 0.1, 2: 0.1, 4: 0.9}, {0: 0.1, 2: 0.9})
     for run, points in zip(runs, values, strict=True):
         write_lines(run.path, [{"round": t, "split": "test", "accuracy": v} for t, v in points.items()])
@@ -149,7 +152,7 @@ def test_a_band_is_only_where_all_seeds_have_a_value_and_stays_within_what_is_po
 
 
 def test_a_curve_that_spans_orders_of_magnitude_has_a_logarithmic_axis(tmp_path: Path) -> None:
-    run, losses = write_run(tmp_path / "run").path, (None, 2.0, "x", 300.0, float("nan"), float("inf"), True)
+    run, losses = write_run(tmp_path / "run").path, (None, 2.0, None, 300.0, float("nan"), float("inf"), True)
     write_lines(run, [{"round": t, "split": "train", "loss": loss} for t, loss in enumerate(losses, 1)])
     assert charts([read_run(run)])["charts"][1]["y"]["type"] == "log"
 
@@ -255,7 +258,7 @@ def test_differences_between_seeds_are_said_once(seeded: list[RunRecord]) -> Non
 
 def test_mixed_tasks_are_refused(three: list[RunRecord], tmp_path: Path) -> None:
     other = write_run(tmp_path / "other", task="shakespeare")
-    with pytest.raises(UserError, match="one task.*emnist_cr, shakespeare"):
+    with pytest.raises(UserError, match="one task.*emnist_cr .*, shakespeare "):
         write_report([*three, other], tmp_path / "report.html", "mixed")
     assert not (tmp_path / "report.html").exists()
 

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fedopt.errors import UserError
+
 TaskArgument = Annotated[str, typer.Argument(help="A task of `fedopt tasks`.", metavar="TASK")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds in all; the task's own number by default.")]
@@ -54,6 +56,9 @@ def settings_of(settings: list[str] | None, rounds: int | None, seed: int | None
     from fedopt.experiments.config import parse_settings
 
     parsed = parse_settings(settings or [])
+    for name, value in (("rounds", rounds), ("seed", seed)):
+        if value is not None and name in parsed:
+            raise UserError(f"--{name} and --set {name} exclude each other; give one")
     return parsed | {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
 
 
@@ -61,7 +66,6 @@ def seeds_of(seeds: str | None, seed: int | None, settings: Iterable[str]) -> li
     """The seeds of `--seeds`, if given; another word on the seed is a contradiction."""
     if seeds is None:
         return None
-    from fedopt.errors import UserError
     from fedopt.experiments.seeds import parse_seeds
 
     names = [setting.partition("=")[0].rpartition(":")[2].strip() for setting in settings]

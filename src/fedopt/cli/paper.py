@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import Json, Workers
+from fedopt.cli.options import Json, Seeds, Workers, seeds_of
 from fedopt.errors import UserError, unknown
 
 
@@ -28,6 +28,8 @@ def reproduce(
     tasks: Annotated[
         str | None, typer.Option(help="Only these, with commas between.", metavar="A,B,...")
     ] = None,
+    variant: Annotated[str, typer.Option(help="as_run or as_printed: the server's mathematics.")] = "as_run",
+    seeds: Seeds = None,
     workers: Workers = None,
     out: Annotated[
         Path | None,
@@ -38,12 +40,15 @@ def reproduce(
     """Make a table or figure of the paper again, beside the paper's numbers; the page is DIR/index.html."""
     from rich.console import Console
 
+    from fedopt.algorithms import VARIANTS
     from fedopt.experiments.paper import listing
     from fedopt.experiments.paper import reproduce as reproduction
     from fedopt.experiments.paper.scales import SCALES
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
+    if variant not in VARIANTS:
+        raise unknown("variant", variant, VARIANTS)
     if workers is not None and workers < 1:
         raise UserError(f"workers must be at least 1, got {workers}")
     errors = Console(stderr=True)
@@ -51,8 +56,9 @@ def reproduce(
         found = listing.estimates(errors, workers)
         typer.echo(json.dumps(found)) if as_json else listing.print_list(found, Console())
         return
+    chosen = tuple(seeds_of(seeds, None, ()) or (0,))
     place = out or Path("reproduction") / scale
-    request = reproduction.Request(artifact, SCALES[scale], place, data, tasks, workers)
+    request = reproduction.Request(artifact, SCALES[scale], place, data, tasks, workers, variant, chosen)
 
     def say(text: str) -> None:
         errors.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -79,7 +79,7 @@ def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, N
                 stalled=0 if trained else position.stalled + 1,
             )
             yield Step(position, report, (eta_l, eta), evaluated(position))
-            if position.stalled >= plan.patience:
+            if position.stalled >= min(plan.patience, plan.rounds):
                 raise _given_up(position, report)
 
 

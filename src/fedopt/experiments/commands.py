@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-
 from fedopt.data.locations import data_source
 from fedopt.engine.executors import Executor
 from fedopt.errors import FedoptError, RunError, UserError, unknown
@@ -24,7 +22,7 @@ from fedopt.experiments.records import LAST_ROUNDS, RunRecord, read_run
 from fedopt.experiments.report import write_report
 from fedopt.experiments.run import RunResult, execute
 from fedopt.experiments.seeds import Interval, interval
-from fedopt.experiments.table import comparison_table, explanation, unit_of
+from fedopt.experiments.table import comparison_table, explanation, unit_of, wide_console
 from fedopt.experiments.weights import read_weights
 
 
@@ -332,6 +330,6 @@ def print_comparison(several: Several, report: Path) -> None:
 
 
 def _print_table(records: Sequence[RunRecord]) -> None:
-    console = Console()
+    console = wide_console()
     console.print(comparison_table(records))
     console.print(explanation(records), highlight=False, style="dim")

@@ -90,6 +90,7 @@ def read_run(path: Path) -> RunRecord:
         for split in ("train", "test")
     }
     train, test = ([rounds[at] for at in sorted(rounds)] for rounds in splits.values())
+    _check_complete(path / "metrics.jsonl", info, [line["round"] for line in train])
     return RunRecord(path, info, config, train, test)
 
 
@@ -141,7 +142,19 @@ def _metrics_line(row: bytes) -> dict[str, Any]:
         raise ValueError("'round' is missing or not a number from 0")
     if not isinstance(line.get("split"), str):
         raise ValueError("'split' is missing or not a string")
+    words = [key for key, value in line.items() if key != "split" and isinstance(value, str)]
+    if words:
+        raise ValueError(f"{words[0]!r} is {line[words[0]]!r} and not a number")
     return line
+
+
+def _check_complete(file: Path, info: dict[str, Any], rounds: Sequence[int]) -> None:
+    """Every round has its line: a mean over a file with holes would be another number."""
+    missing = next((at for at, found in enumerate(rounds, start=1) if at != found), None)
+    if missing is None and info.get("status") == "done" and isinstance(info.get("rounds"), int):
+        missing = len(rounds) + 1 if len(rounds) < info["rounds"] else None
+    if missing is not None:
+        raise UserError(f"{file}: damaged: the line of round {missing} is missing")
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

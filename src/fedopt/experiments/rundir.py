@@ -107,6 +107,8 @@ class RunDirectory:
                     f"{file} is shorter ({size} bytes) than its checkpoint says ({length}); restore it, or "
                     f"remove {self.path} to start again"
                 )
+            if size > length:  # from here on it is a run that has not ended
+                self.update(status="running")
             self._metrics.truncate(length)
             self._metrics.seek(length)
         read_run(self.path)  # what is left must be readable

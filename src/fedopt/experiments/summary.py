@@ -114,7 +114,9 @@ def check_comparable(records: Sequence[RunRecord]) -> None:
         raise UserError("no runs to compare; name at least one run directory")
     tasks = sorted({str(record.info["task"]) for record in records})
     if len(tasks) > 1:
-        raise UserError(f"one report is for one task, but the runs are of {', '.join(tasks)}")
+        first = {str(record.info["task"]): record.path for record in reversed(records)}
+        found = ", ".join(f"{task} ({first[task]})" for task in tasks)
+        raise UserError(f"one report is for one task, but the runs are of {found}; make one for each")
 
 
 def summarise(records: Sequence[RunRecord]) -> list[Summary]:

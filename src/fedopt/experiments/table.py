@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +19,7 @@ from fedopt.experiments.summary import summarise as summarise
 from fedopt.experiments.summary import unit_of as unit_of
 
 ABSENT = "–"
+PIPE_WIDTH = 140  # columns
 BEST, NOISE, WORSE, UNKNOWN = "best", "within noise", "worse", "noise unknown"
 LONG_LABEL = 24  # characters; longer names may break into lines in a terminal
 
@@ -104,6 +106,12 @@ def _some(summary: Summary) -> str:
 def spread(show: Show, mean: float, half: float | None) -> str:
     """A mean, with half its interval where there is one."""
     return show(mean) if half is None else f"{show(mean)} ± {show(half)}"
+
+
+def wide_console() -> Console:
+    """A terminal as it is; a file or a pipe has room for a whole table, where rich would take 80 columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
 def comparison_table(records: Sequence[RunRecord], limit: int | None = None) -> Table:

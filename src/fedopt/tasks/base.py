@@ -44,15 +44,16 @@ class Grid(NamedTuple):
 class PaperSettings:
     """What the paper prints about a task: settings, grids, best rates, and the results to compare with."""
 
-    rounds: int
+    rounds: int  # Section 4 and the appendix on hyperparameters
     clients_per_round: int
-    batch_size: int
-    client_grid: Grid
+    batch_size: int  # appendix, table of per-task batch sizes
+    client_grid: Grid  # appendix, hyperparameter grids
     server_grid: Grid
-    rates: Mapping[str, Rates]
-    results: Mapping[str, float]  # its performance table, in the table's own unit
+    rates: Mapping[str, Rates]  # appendix, tables of the best learning rates and of the best tau
+    results: Mapping[str, float]  # Section 5, table of validation performance, in the table's own unit
     tau_grid: Grid = Grid(-5, -1, 1)
-    test_results: Mapping[str, float] = field(default_factory=dict)  # on the full test set, where it differs
+    # appendix, table of test set performance for Stack Overflow: the full test set after training
+    test_results: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedopt.errors import UserError, unknown
 from fedopt.experiments.paper import draw_figures, draw_heatmaps, draw_tables
-from fedopt.experiments.paper.draw_tables import Drawn
+from fedopt.experiments.paper.drawn import Drawn
 from fedopt.experiments.paper.published import DECAY_TASK, TASK_NAMES
 from fedopt.experiments.paper.study import Spec, Study
 
@@ -40,6 +40,7 @@ class Artifact:
 
 _ALL = tuple(TASK_NAMES)
 _SECTION_5 = "Section 5, results"
+_ROBUSTNESS = "appendix, learning rate robustness"
 
 
 def _for_each_task() -> Iterator[Artifact]:
@@ -57,7 +58,7 @@ def _for_each_task() -> Iterator[Artifact]:
         yield Artifact(
             f"heatmaps_{task}",
             f"Learning-rate heat maps, {name}",
-            "Appendix, learning rate robustness",
+            f"{_SECTION_5}, and {_ROBUSTNESS}" if task == "so_nwp" else _ROBUSTNESS.capitalize(),
             (task,),
             draw_heatmaps.plan_heatmaps,
             draw_heatmaps.heatmaps,

@@ -16,8 +16,8 @@ import numpy as np
 from fedopt.algorithms.base import Round
 from fedopt.engine.evaluate import fixed_sample, is_evaluated
 from fedopt.engine.runner import EVAL_BATCH, ClientJob, Runner, SampleJob, initial_vector, single_thread
-from fedopt.experiments.config import resolve
-from fedopt.experiments.paper.published import DATASET_OF, DATASETS, settings
+from fedopt.experiments.config import Config, resolve
+from fedopt.experiments.paper.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFOLD, settings
 from fedopt.experiments.paper.study import Spec
 from fedopt.experiments.problems import problem_of
 from fedopt.tasks import TASKS
@@ -28,6 +28,8 @@ _CLIENTS = 3  # generated for it; all of a task's would take seconds
 _EVALUATED = 20  # examples
 _ALIKE = {"cifar10": "cifar100"}  # the same network, which takes the longest to time
 _DAY = 86400.0
+# vectors of a checkpoint: the model and what the server keeps
+_CHECKPOINTED = {**dict.fromkeys(ADAPTIVE, 3), "fedavgm": 2, SCAFFOLD: 2}
 _UNITS = (
     ("s", 1.0, 60.0, 0),
     ("min", 60.0, 3600.0, 0),
@@ -41,6 +43,7 @@ class Speed(NamedTuple):
 
     step: float  # of a client
     evaluation: float  # of EVAL_BATCH test examples
+    parameters: int = 0  # of the model
 
 
 def calibrate(tasks: Iterable[str], tell: Callable[[str], None] = lambda task: None) -> dict[str, Speed]:
@@ -72,7 +75,7 @@ def _measured(task: str) -> Speed:
         runner, spent = seconds(_STEPS)
         began = time.perf_counter()
         runner.run(SampleJob(0, count), (x,), None)
-        return Speed(spent / _STEPS, (time.perf_counter() - began) * EVAL_BATCH / count)
+        return Speed(spent / _STEPS, (time.perf_counter() - began) * EVAL_BATCH / count, len(x))
 
 
 @cache
@@ -112,6 +115,20 @@ def total_seconds(specs: Iterable[Spec], speeds: Mapping[str, Speed], cores: int
             known[kind] = trial_seconds(spec, speeds[spec.task])
         total += known[kind]
     return total / cores
+
+
+def trial_bytes(config: Config, parameters: int, population: int) -> float:
+    """The disk that a run needs while it goes on: its checkpoints, and the rows that clients keep.
+
+    The rows are counted as the run itself does before its first round: one for each client that is likely
+    to be visited, and those since the oldest checkpoint that is kept.
+    """
+    vectors = float(_CHECKPOINTED.get(config.algorithm, 1) * config.checkpoint.keep)
+    if config.algorithm == SCAFFOLD:
+        cohort, rounds = config.clients_per_round, config.rounds
+        visited = population * (1 - (1 - cohort / population) ** rounds)
+        vectors += visited + cohort * min(rounds, config.checkpoint.keep * config.checkpoint.every)
+    return 4.0 * parameters * vectors
 
 
 def span(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -14,7 +15,14 @@ from matplotlib.ticker import MaxNLocator
 from fedopt.data import synthetic_cifar
 from fedopt.data.describe import labels_per_client
 from fedopt.data.store import open_store
-from fedopt.experiments.paper.draw_tables import Drawn, method_entry, method_spec
+from fedopt.experiments.paper.drawn import (
+    Drawn,
+    method_entry,
+    method_specs,
+    noise_notes,
+    paper_unit,
+    unit_text,
+)
 from fedopt.experiments.paper.figures import (
     CLIENT_RATE,
     INK,
@@ -30,17 +38,25 @@ from fedopt.experiments.paper.figures import (
 )
 from fedopt.experiments.paper.published import (
     ADAPTIVE,
+    HEAT_MAP_TAU,
     METHOD_NAMES,
     METHODS,
     OPTIMIZERS,
     TASK_NAMES,
 )
 from fedopt.experiments.paper.sources import SYNTHETIC
-from fedopt.experiments.paper.study import OVER, Result, Spec, Study, best_of, grid_values
-from fedopt.experiments.paper.tables import PICTURE, Entry, Table, axis_label, with_bold
-from fedopt.experiments.records import number
-from fedopt.experiments.summary import unit_of
-from fedopt.experiments.sweep.grid import describe
+from fedopt.experiments.paper.study import DIVERGED, Result, Spec, Study, best_of, grid_values, open_runs
+from fedopt.experiments.paper.tables import (
+    PICTURE,
+    Entry,
+    Table,
+    axis_label,
+    axis_title,
+    chosen_text,
+    with_bold,
+)
+from fedopt.experiments.records import RunRecord, number
+from fedopt.experiments.seeds import Interval, interval
 from fedopt.experiments.sweep.trials import TRAIN_LOSS
 from fedopt.tasks import TASKS
 
@@ -53,28 +69,34 @@ CHANGED = 0.1  # of the initial validation loss: less is no training
 def curves(study: Study) -> Drawn:
     """Validation metric against rounds, all methods of one task."""
     (task,) = study.tasks
-    unit, word = unit_of(TASKS[task].metric), study.word(task)
+    unit, word = paper_unit(task), study.word(task)
     points: list[Entry] = []
     with styled():
         figure, (axis,) = grid(1, width=6.4, height=3.6)
         quiet_grid(axis)
         drawn = []
         for method in METHODS:
-            spec, _ = method_spec(study, task, method)
-            record = study.record(spec) if spec else None
-            if record is None:
-                continue
-            rounds, values = record.curve("test", TASKS[task].metric)
-            shown = [value * unit.factor for value in values]
-            if rounds:
+            records = study.records(method_specs(study, task, method)[0])
+            curve = mean_curve(records, TASKS[task].metric, unit.factor)
+            if curve:
                 drawn.append(method)
-                every = max(1, len(rounds) // 12)
-                axis.plot(rounds, shown, markevery=every, **STYLES[method])
+                rounds, shown = list(curve), [value.mean for value in curve.values()]
+                axis.plot(rounds, shown, markevery=max(1, len(rounds) // 12), **STYLES[method])
+                halves = np.array([value.half or 0.0 for value in curve.values()])
+                if halves.any():
+                    low, high = np.array(shown) - halves, np.array(shown) + halves
+                    axis.fill_between(rounds, low, high, color=STYLES[method]["color"], alpha=0.15, lw=0)
             points += [
                 Entry(
-                    str(at), METHOD_NAMES[method], y, run=record.path, word=word, unit=unit.name + unit.suffix
+                    str(at),
+                    METHOD_NAMES[method],
+                    y.mean,
+                    half=y.half,
+                    run=records[0].path,
+                    word=word,
+                    unit=unit_text(task),
                 )
-                for at, y in zip(rounds, shown, strict=True)
+                for at, y in curve.items()
             ]
         if unit.name.startswith("MSE") and points:
             axis.set_yscale("log")
@@ -87,7 +109,18 @@ def curves(study: Study) -> Drawn:
         figure.suptitle(f"{TASK_NAMES[task]}{study.mark}", x=0.01, ha="left", fontweight="bold")
     entries = with_bold([method_entry(study, task, method) for method in METHODS])
     title = f"{TASK_NAMES[task]}: mean over the last 100 rounds"
-    return Drawn((Table(title, entries, "task"), Table("curve", tuple(points), on_page=False)), figure)
+    tables = (Table(title, entries, "task"), Table("curve", tuple(points), on_page=False))
+    bands = ("Bands are 95 % intervals over the seeds.",) if len(study.seeds) > 1 else ()
+    return Drawn(tables, figure, (*bands, *noise_notes(study, entries)))
+
+
+def mean_curve(records: Sequence[RunRecord], metric: str, factor: float) -> dict[int, Interval]:
+    """By round: the mean over the runs that were evaluated there, with its interval."""
+    found: dict[int, list[float]] = {}
+    for record in records:
+        for at, value in zip(*record.curve("test", metric), strict=True):
+            found.setdefault(at, []).append(value * factor)
+    return {at: interval(values) for at, values in sorted(found.items())}
 
 
 # -- best server rate against client rate
@@ -115,15 +148,17 @@ def server_rates(study: Study) -> Drawn:
             axis.set_xlabel(CLIENT_RATE)
             axis.set_ylabel("best " + SERVER_RATE)
             steps(axis, 0.5, 0.5)
-            tables.append(Table(TASK_NAMES[task], tuple(entries), "optimizer", compare=False))
+            title = f"{TASK_NAMES[task]}: best {axis_title('server_lr')}"
+            tables.append(Table(title, tuple(entries), "optimizer", compare=False))
         method_legend(figure, OPTIMIZERS)
         figure.suptitle(
             f"Best server rate for each client rate{study.mark}", x=0.01, ha="left", fontweight="bold"
         )
     rule = (
-        "By validation; adaptive methods with τ = 1e−3. “omitted”: no server rate changed the initial "
-        "validation loss by more than 10 %, the caption's rule; the text's, within 10 % of the worst loss, "
-        "is another. In the figure, lines are shifted a little so that those which meet stay visible."
+        f"By validation; adaptive methods with τ = 1e{axis_label(HEAT_MAP_TAU)}. “omitted”: with no server "
+        "rate did the validation loss after the last round differ by more than 10 % from the initial one, "
+        "the caption's rule; the text's, within 10 % of the worst loss, is another. In the figure, lines are "
+        "shifted a little so that those which meet stay visible."
     )
     return Drawn(tuple(tables), figure, (PICTURE, rule))
 
@@ -136,18 +171,19 @@ def best_server_rates(study: Study, task: str, method: str) -> dict[float, Resul
         column = [spec for spec in specs if spec.at["client_lr"] == client]
         results = [study.result(spec) for spec in column]
         best = best_of(results)
-        if any(r.value is None and r.state not in OVER for r in results):
-            found[client] = ""
+        why = open_runs(results)
+        if why is not None:
+            found[client] = why
         elif best is None:
-            found[client] = "diverged"
+            found[client] = DIVERGED
         else:
             found[client] = best if any(_has_trained(study, spec) for spec in column) else "omitted"
     return found
 
 
 def _has_trained(study: Study, spec: Spec) -> bool:
-    """Whether the validation loss ended more than 10 % away from where it began."""
-    record, final = study.record(spec), study.result(spec, "loss").value
+    """Whether the validation loss of the last evaluation is more than 10 % away from the first one."""
+    record, final = study.record(spec), study.result(spec, "loss", last=1).value
     if record is None or final is None or not record.test or record.test[0]["round"] != 0:
         return False
     initial = number(record.test[0].get("loss"))
@@ -155,8 +191,8 @@ def _has_trained(study: Study, spec: Spec) -> bool:
 
 
 def _rate_entry(study: Study, task: str, method: str, client: float, best: Result | str) -> Entry:
-    row, column = METHOD_NAMES[method], f"η_l {axis_label(client)}"
-    entry = Entry(row, column, word=study.word(task), unit="log10 η")
+    row, column = METHOD_NAMES[method], axis_title("client_lr", client)
+    entry = Entry(row, column, word=study.word(task), unit=axis_title("server_lr"))
     if isinstance(best, str):
         return replace(entry, state=best)
     return replace(entry, ours=best.spec.at["server_lr"], run=best.run)
@@ -176,7 +212,7 @@ def tau(study: Study) -> Drawn:
     with styled():
         figure, axes = grid(len(study.tasks))
         for axis, task in zip(axes, study.tasks, strict=True):
-            unit = unit_of(TASKS[task].metric)
+            unit = paper_unit(task)
             quiet_grid(axis)
             entries: list[Entry] = []
             for method in ADAPTIVE:
@@ -228,18 +264,18 @@ def tau_reading(study: Study, task: str, method: str, reading: str) -> dict[floa
 
 
 def _tau_entry(study: Study, task: str, method: str, reading: str, tau: float, result: Result) -> Entry:
-    unit = unit_of(TASKS[task].metric)
+    unit = paper_unit(task)
     rates = {axis: value for axis, value in result.spec.at.items() if axis != "tau"}
     return Entry(
         row=f"{METHOD_NAMES[method]}, {reading}",
-        column=f"τ 1e{axis_label(tau)}",
+        column=f"τ = 1e{axis_label(tau)}",
         ours=None if result.value is None else result.value * unit.factor,
         state=result.state,
         run=result.run,
         word=study.word(task),
         digits=unit.digits,
         unit=unit.name + unit.suffix,
-        detail=f"({describe(rates)})" if result.value is not None else "",
+        detail=chosen_text(rates) if result.value is not None else "",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import matplotlib
@@ -12,13 +13,12 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LogNorm, Normalize
 
 from fedopt.experiments import heatmap
-from fedopt.experiments.paper.draw_tables import Drawn
+from fedopt.experiments.paper.drawn import Drawn, paper_unit, unit_text
 from fedopt.experiments.paper.figures import CLIENT_RATE, INK, SERVER_RATE, grid, styled
-from fedopt.experiments.paper.published import METHOD_NAMES, OPTIMIZERS, TASK_NAMES
-from fedopt.experiments.paper.study import Result, Spec, Study, best_of, grid_values
-from fedopt.experiments.paper.tables import MINUS, PICTURE, Entry, Table, axis_label
-from fedopt.experiments.summary import Unit, unit_of
-from fedopt.experiments.sweep.grid import describe
+from fedopt.experiments.paper.published import ADAPTIVE, HEAT_MAP_TAU, METHOD_NAMES, OPTIMIZERS, TASK_NAMES
+from fedopt.experiments.paper.study import DIVERGED, Result, Spec, Study, best_of, grid_values, open_runs
+from fedopt.experiments.paper.tables import PICTURE, Entry, Table, axis_label, axis_title, chosen_text
+from fedopt.experiments.summary import Unit
 from fedopt.tasks import TASKS
 
 
@@ -31,24 +31,34 @@ def plan_heatmaps(study: Study) -> Iterator[Spec]:
 def heatmaps(study: Study) -> Drawn:
     """Validation metric at each client and server rate, a map for each optimizer of one task."""
     (task,) = study.tasks
-    unit = unit_of(TASKS[task].metric)
+    unit = paper_unit(task)
     results = {m: [study.result(spec) for spec in study.heat_map(task, m)] for m in OPTIMIZERS}
     known = [r.value * unit.factor for rs in results.values() for r in rs if r.value is not None]
     colours = _colours(known, TASKS[task].better == "lower")
     with styled():
         figure, axes = grid(len(OPTIMIZERS), width=3.1, height=2.9)
         for axis, method in zip(axes, OPTIMIZERS, strict=True):
-            _map(axis, METHOD_NAMES[method], results[method], unit, colours)
+            _map(axis, _titled(method), results[method], unit, colours)
         bar = ScalarMappable(colours.norm, colours.map)
         figure.colorbar(bar, ax=axes, label=f"{unit.name}{unit.suffix}", shrink=0.8, pad=0.02)
-        title = f"{TASK_NAMES[task]}{study.mark}: validation {unit.name}, τ = 1e{MINUS}3"
+        title = f"{TASK_NAMES[task]}{study.mark}: validation {unit.name}"
         figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     tables = [_ease_table(study, task, results)]
     for method in OPTIMIZERS:
-        entries = tuple(_map_entry(study, task, result) for result in results[method])
-        name = f"{TASK_NAMES[task]}, {METHOD_NAMES[method]}: {unit.name}{unit.suffix}"
-        tables.append(Table(name, entries, "log10 η_l", compare=False))
+        entries = tuple(_map_entry(study, task, result) for result in _as_drawn(results[method]))
+        name = f"{TASK_NAMES[task]}, {_titled(method)}: {unit_text(task)}"
+        tables.append(Table(name, entries, axis_title("server_lr"), compare=False))
     return Drawn(tuple(tables), figure, (PICTURE,))
+
+
+def _titled(method: str) -> str:
+    tau = f", τ = 1e{axis_label(HEAT_MAP_TAU)}" if method in ADAPTIVE else ""
+    return METHOD_NAMES[method] + tau
+
+
+def _as_drawn(results: Sequence[Result]) -> list[Result]:
+    """Server rates downwards from the largest, client rates to the right, as in the figure."""
+    return sorted(results, key=lambda r: (-r.spec.at["server_lr"], r.spec.at["client_lr"]))
 
 
 class Colours(NamedTuple):
@@ -66,7 +76,7 @@ def _colours(known: Sequence[float], lower_is_better: bool) -> Colours:
 
 
 def _map(axis: Axes, title: str, results: Sequence[Result], unit: Unit, colours: Colours) -> None:
-    """A map with the number in each cell; × where the run diverged, nothing where there is none."""
+    """A map with the number in each cell; × where the run diverged, ! where it failed or is damaged."""
     specs = [result.spec for result in results]
     clients, servers = (grid_values(specs, name) for name in ("client_lr", "server_lr"))
     cells = np.full((len(servers), len(clients)), np.nan)
@@ -75,7 +85,7 @@ def _map(axis: Axes, title: str, results: Sequence[Result], unit: Unit, colours:
     for result in results:
         x, y = clients.index(result.spec.at["client_lr"]), servers.index(result.spec.at["server_lr"])
         if result.value is None:
-            mark = {"diverged": "×", "failed": "!"}.get(result.state, "")
+            mark = {"diverged": "×", "failed": "!", "damaged": "!"}.get(result.state, "")
             axis.text(x, y, mark, ha="center", va="center", color=INK, fontsize=size)
             continue
         cells[y, x] = value = result.value * unit.factor
@@ -93,10 +103,10 @@ def _map(axis: Axes, title: str, results: Sequence[Result], unit: Unit, colours:
 
 
 def _map_entry(study: Study, task: str, result: Result) -> Entry:
-    unit = unit_of(TASKS[task].metric)
+    unit = paper_unit(task)
     return Entry(
-        row=axis_label(result.spec.at["client_lr"]),
-        column=f"η {axis_label(result.spec.at['server_lr'])}",
+        row=axis_label(result.spec.at["server_lr"]),
+        column=axis_title("client_lr", result.spec.at["client_lr"]),
         ours=None if result.value is None else result.value * unit.factor,
         state=result.state,
         run=result.run,
@@ -108,28 +118,38 @@ def _map_entry(study: Study, task: str, result: Result) -> Entry:
 
 def _ease_table(study: Study, task: str, results: dict[str, list[Result]]) -> Table:
     """How easy each optimizer is to tune: the share of its map that comes near its best."""
-    unit, distance = unit_of(TASKS[task].metric), heatmap.distance_of(TASKS[task].metric)
+    unit, distance = paper_unit(task), heatmap.distance_of(TASKS[task].metric)
     entries = []
     for method in OPTIMIZERS:
         row, word = METHOD_NAMES[method], study.word(task)
         records = study.records(result.spec for result in results[method])
         found = heatmap.grids(records)
         best = best_of(results[method])
+        why = open_runs(results[method])
         value = None if best is None or best.value is None else best.value * unit.factor
         entries.append(
             Entry(
                 row,
-                f"best {unit.name}{unit.suffix}",
+                f"best {unit_text(task)}",
                 value,
                 run=best.run if best else None,
                 word=word,
                 digits=unit.digits,
-                detail=f"({describe(best.spec.at)})" if best else "",
+                detail=chosen_text(best.spec.at, why or "") if best else "",
             )
         )
         share = heatmap.ease(found[0], distance) if found else None
         percent = None if share is None or share.share is None else 100 * share.share
         counted = f"({share.within} of {share.total})" if share else ""
-        entries.append(Entry(row, "share near the best, %", percent, word=word, digits=0, detail=counted))
+        entry = Entry(row, "share near the best, %", percent, word=word, digits=0, detail=counted)
+        if why is not None:  # those that are missing could be near, or a better best
+            entry = replace(entry, ours=None, state=_progress(results[method], why), detail="")
+        entries.append(entry)
     note = f"Near: within {distance.text} of the optimizer's own best; a run that diverged is not near."
     return Table("Ease of tuning", tuple(entries), "optimizer", note, compare=False)
+
+
+def _progress(results: Sequence[Result], why: str) -> str:
+    """How far an incomplete grid is."""
+    open_ones = sum(r.value is None and r.state != DIVERGED for r in results)
+    return f"{len(results) - open_ones} of {len(results)} trials done" if why else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from rich.table import Table
 
 from fedopt.experiments.api import cores
 from fedopt.experiments.paper.artifacts import ARTIFACTS, GROUPS, Artifact
-from fedopt.experiments.paper.cost import Speed, calibrate, span, total_seconds
-from fedopt.experiments.paper.published import DATASET_OF, TASK_NAMES
+from fedopt.experiments.paper.cost import Speed, calibrate, span, total_seconds, trial_bytes
+from fedopt.experiments.paper.published import DATASET_OF, DATASETS, METHOD_NAMES, METHODS, TASK_NAMES
 from fedopt.experiments.paper.scales import SCALES, Scale
 from fedopt.experiments.paper.sources import SYNTHETIC, Source
 from fedopt.experiments.paper.study import Spec, Study
@@ -37,13 +38,30 @@ def estimates(console: Console, workers: int | None = None) -> dict[str, Any]:
         "cores": side_by_side,
         "artifacts": rows,
         "all": everything,
+        "largest_trial": {scale.name: _largest(scale, speeds) for scale in SCALES.values()},
         "seconds": {task: speed._asdict() for task, speed in speeds.items()},
     }
 
 
 def _specs(artifact: Artifact, scale: Scale) -> tuple[Spec, ...]:
+    return artifact.specs(_study(scale))
+
+
+def _study(scale: Scale) -> Study:
     sources = {name: Source(name, SYNTHETIC, SYNTHETIC) for name in set(DATASET_OF.values())}
-    return artifact.specs(Study(scale, Path(), sources, tuple(TASK_NAMES)))
+    return Study(scale, Path(), sources, tuple(TASK_NAMES))
+
+
+def _largest(scale: Scale, speeds: Mapping[str, Speed]) -> dict[str, Any]:
+    """The trial that needs the most disk."""
+    study = _study(scale)
+
+    def needed(task: str, method: str) -> float:
+        config = study.trial(study.sweep(task, method)[0]).config
+        return trial_bytes(config, speeds[task].parameters, DATASETS[DATASET_OF[task]].train_clients)
+
+    size, task, method = max((needed(t, m), t, m) for t in TASK_NAMES for m in METHODS)
+    return {"task": task, "algorithm": method, "bytes": round(size)}
 
 
 def _cost(specs: tuple[Spec, ...], speeds: dict[str, Speed], workers: int) -> dict[str, float]:
@@ -68,11 +86,22 @@ def print_list(found: dict[str, Any], console: Console) -> None:
     groups = ", ".join(name for name in GROUPS if name != "all")
     for scale in scales:
         console.print(f"{scale}: {SCALES[scale].what}", highlight=False)
+    sizes = [f"{_disk(found['largest_trial'][scale])} at {scale}" for scale in scales]
+    console.print(
+        f"Disk of the largest trial: {'; '.join(sizes)}. A sweep's trial gives it back when it is over; one "
+        "for which there is no room is left blank.",
+        highlight=False,
+    )
     console.print(
         f"Times are estimates for {found['cores']} cores from a step of each task timed just now; runs that "
         f"are there already take none. Artifacts share runs. Groups: {groups}, all.",
         highlight=False,
     )
+
+
+def _disk(largest: Mapping[str, Any]) -> str:
+    method, task = METHOD_NAMES[largest["algorithm"]], TASK_NAMES[largest["task"]]
+    return f"{largest['bytes'] / 1e9:,.1f} GB ({method}, {task})"
 
 
 def _time(cost: dict[str, float]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fedopt.experiments.paper.artifacts import ARTIFACTS, Artifact
-from fedopt.experiments.paper.draw_tables import Drawn
+from fedopt.experiments.paper.drawn import Drawn
 from fedopt.experiments.paper.page_style import STYLE
 from fedopt.experiments.paper.scales import Scale
 from fedopt.experiments.paper.sources import explain
@@ -113,7 +113,13 @@ def _ours(cells: Sequence[Entry | None], out: Path) -> str:
     return html
 
 
-def index(out: Path, scale: Scale) -> str:
+_MATHEMATICS = {
+    "as_run": "The authors’ server mathematics",
+    "as_printed": "The server mathematics as printed",
+}
+
+
+def index(out: Path, scale: Scale, variant: str) -> str:
     """The page over all artifacts that were drawn in `out`."""
     sections = {}
     for name, artifact in ARTIFACTS.items():
@@ -133,8 +139,9 @@ def index(out: Path, scale: Scale) -> str:
         f"<ul>{reduced}</ul>"
         "<p>Every number of ours comes from a run directory, to which it links, or is counted in the data. A "
         "blank cell has no run. The "
-        "paper’s numbers are those it prints. Adaptive methods run as the authors’ code does "
-        "(<code>variant=as_run</code>).</p>"
+        f"paper’s numbers are those it prints. {_MATHEMATICS[variant]} "
+        f"(<code>variant={escape(variant)}</code>); sampling, weights and betas as the package’s defaults, "
+        "see docs/deviations.md.</p>"
         f'<nav aria-label="Artifacts"><ul>{links}</ul></nav></header>'
         f"<main>{''.join(sections.values())}</main></body></html>\n"
     )

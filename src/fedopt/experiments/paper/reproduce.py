@@ -6,6 +6,7 @@ kill.
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,21 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.errors import FedoptError
+from fedopt.errors import FedoptError, RunError, UserError
+from fedopt.experiments.api import cores
 from fedopt.experiments.paper import page
 from fedopt.experiments.paper.artifacts import Artifact, chosen, read_tasks
+from fedopt.experiments.paper.cost import calibrate, span, total_seconds
 from fedopt.experiments.paper.figures import render
 from fedopt.experiments.paper.published import DATASET_OF, OPTIMIZERS
+from fedopt.experiments.paper.room import keeps_rows, workers_with_room
 from fedopt.experiments.paper.scales import Scale
 from fedopt.experiments.paper.sources import explain, find_sources
 from fedopt.experiments.paper.study import Spec, Study
 from fedopt.experiments.paper.tables import to_csv, to_markdown
 from fedopt.experiments.sweep.pool import run_trials
-from fedopt.experiments.sweep.trials import is_over
+from fedopt.experiments.sweep.trials import Trial, is_over
 from fedopt.files import disk_errors, write_atomically
 
 Say = Callable[[str], None]
-_AT_ONCE = 32  # runs whose checkpoints may lie on the disk together: 4 GB of FedAdam's on CIFAR-100
+_ASKED = "reproduction.json"  # what a directory holds: scale and variant
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,16 @@ class Request:
     data: str | None = None
     tasks: str | None = None
     workers: int | None = None
+    variant: str = "as_run"
+    seeds: tuple[int, ...] = (0,)
 
     def command(self, artifact: str) -> str:
         """The command that makes one artifact again, in the same place."""
         words = ["fedopt", "reproduce", artifact, "--scale", self.scale.name]
         words += ["--data", self.data] if self.data else []
         words += ["--tasks", self.tasks] if self.tasks else []
+        words += ["--variant", self.variant] if self.variant != "as_run" else []
+        words += ["--seeds", ",".join(map(str, self.seeds))] if self.seeds != (0,) else []
         return shlex.join([*words, "--out", str(self.out)])
 
 
@@ -67,7 +75,8 @@ def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
     tasks = read_tasks(request.tasks)
     artifacts = chosen(request.artifact, tasks)
     needed = [task for task in tasks if any(task in artifact.tasks for artifact in artifacts)]
-    study = Study(request.scale, request.out, find_sources(needed, request.data), tuple(needed))
+    sources = find_sources(needed, request.data)
+    study = Study(request.scale, request.out, sources, tuple(needed), request.variant, request.seeds)
     plans = {artifact: artifact.specs(study) for artifact in artifacts}
     union = list(dict.fromkeys(spec for specs in plans.values() for spec in specs))
     made: dict[Artifact, Made] = {}
@@ -77,10 +86,10 @@ def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
         for artifact in ready:
             say(f"drawing {artifact.name}")
             made[artifact] = _draw(study, artifact, plans[artifact], request)
-        write_atomically(request.out / "index.html", page.index(request.out, request.scale))
+        write_atomically(request.out / "index.html", page.index(request.out, request.scale, request.variant))
 
-    with disk_errors(request.out):
-        request.out.mkdir(parents=True, exist_ok=True)
+    _claim(request)
+    _tell_length(study, union, request, say)
     done: set[str] = set()
     try:
         for task in (None, *needed):  # what needs no runs comes first
@@ -96,22 +105,82 @@ def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
     return [made[artifact] for artifact in artifacts]
 
 
-def _run(study: Study, specs: Sequence[Spec], task: str, request: Request, say: Say) -> None:
-    """Run those of one task that are not over."""
+def _claim(request: Request) -> None:
+    """Make the directory one of this scale and variant; another's numbers would stand on the same page."""
+    file, asked = request.out / _ASKED, {"scale": request.scale.name, "variant": request.variant}
+    if file.is_file():
+        try:
+            there = {key: str(json.loads(file.read_bytes())[key]) for key in asked}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{file} is damaged ({error}); restore it or choose another --out") from error
+        if there["scale"] != asked["scale"]:
+            held = f"at scale {there['scale']}"
+        elif there["variant"] != asked["variant"]:
+            held = f"with variant {there['variant']}"
+        else:
+            return
+        raise UserError(f"{request.out} holds a reproduction {held}; choose another --out")
+    with disk_errors(request.out):
+        request.out.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, json.dumps(asked, indent=2) + "\n")
+
+
+def _tell_length(study: Study, specs: Sequence[Spec], request: Request, say: Say) -> None:
+    """Before work at the paper's own scale, which takes days: how long it will take here."""
+    if request.scale.rounds is not None:
+        return
     waiting = [spec for spec in specs if not _is_over(study, spec)]
+    if waiting:
+        speeds = calibrate(dict.fromkeys(spec.task for spec in waiting))
+        seconds = total_seconds(waiting, speeds, request.workers or cores())
+        say(f"about {span(seconds)} on this machine for {len(waiting):,} runs; `--scale small` is shorter")
+
+
+def _run(study: Study, specs: Sequence[Spec], task: str, request: Request, say: Say) -> None:
+    """Run those of one task that are not over, and give back the disk of each as it ends."""
+    dropped = {study.trial(spec).path for spec in set(specs) - _kept(study)}
+
+    def give_back(trial: Trial) -> None:
+        if trial.path in dropped:
+            remove_checkpoints(trial)
+
+    waiting = []
     for spec in specs:
-        if spec in study.damaged:
+        if not _is_over(study, spec):
+            waiting.append(spec)
+        elif spec in study.damaged:
             say(f"left out: {study.damaged[spec]}; remove {study.trial(spec).path} to have it run again")
+        else:  # what a kill has left
+            give_back(study.trial(spec))
     if waiting:
         say(f"{task}: {len(waiting)} of {len(specs)} runs to do, data {study.source(task).directory}")
-    for start in range(0, len(waiting), _AT_ONCE):
-        part = waiting[start : start + _AT_ONCE]
-        title = task if len(waiting) <= _AT_ONCE else f"{task} {start + 1}-{start + len(part)}/{len(waiting)}"
-        try:
-            run_trials([study.trial(spec) for spec in part], request.workers, title)
-        finally:
-            study.forget()
-            remove_checkpoints(study, part)
+    light = [spec for spec in waiting if not keeps_rows(spec)]
+    try:
+        if light:
+            run_trials([study.trial(spec) for spec in light], request.workers, task, give_back)
+        heavy = [spec for spec in waiting if keeps_rows(spec)]
+        if heavy:
+            _run_where_there_is_room(study, heavy, task, request, say, give_back)
+    finally:
+        study.forget()
+
+
+def _run_where_there_is_room(
+    study: Study,
+    specs: Sequence[Spec],
+    task: str,
+    request: Request,
+    say: Say,
+    after: Callable[[Trial], None],
+) -> None:
+    """Run trials whose clients keep rows, as many side by side as the disk holds."""
+    fits = workers_with_room(study, specs[0])
+    if isinstance(fits, RunError):
+        say(f"left out: {len(specs)} runs of {task} {specs[0].algorithm}: {fits}")
+        study.no_room.update(specs)
+        return
+    workers = max(1, min(fits, request.workers or cores()))
+    run_trials([study.trial(spec) for spec in specs], workers, f"{task} {specs[0].algorithm}", after)
 
 
 def _is_over(study: Study, spec: Spec) -> bool:
@@ -120,15 +189,17 @@ def _is_over(study: Study, spec: Spec) -> bool:
     return spec in study.damaged if record is None else is_over(record, study.rounds(spec))
 
 
-def remove_checkpoints(study: Study, specs: Sequence[Spec]) -> None:
-    """Of the trials of sweeps that are over: their numbers stay, and their models would fill the disk."""
-    kept = set()
-    if study.scale.keep_checkpoints:
-        kept = {study.published(task, method) for task in study.tasks for method in OPTIMIZERS}
-    for spec in specs:
-        if _is_over(study, spec) and spec not in study.damaged and spec not in kept:
-            for part in ("checkpoints", "clients"):
-                shutil.rmtree(study.trial(spec).path / part, ignore_errors=True)
+def _kept(study: Study) -> set[Spec]:
+    """The runs whose models stay: those at the paper's rates, where the scale keeps them."""
+    if not study.scale.keep_checkpoints:
+        return set()
+    return {spec for task in study.tasks for method in OPTIMIZERS for spec in study.repeats(task, method)}
+
+
+def remove_checkpoints(trial: Trial) -> None:
+    """Of a trial that is over: its numbers stay, and its model and its clients' rows go."""
+    for part in ("checkpoints", "clients"):
+        shutil.rmtree(trial.path / part, ignore_errors=True)
 
 
 def _draw(study: Study, artifact: Artifact, specs: Sequence[Spec], request: Request) -> Made:
@@ -145,7 +216,8 @@ def _draw(study: Study, artifact: Artifact, specs: Sequence[Spec], request: Requ
     write_atomically(directory / "figure.png", picture.png)
     write_atomically(directory / "numbers.csv", to_csv(drawn.tables, directory))
     said = "\n".join(f"- {text}" for text in (*drawn.notes, *explain(words), *request.scale.said))
-    text = f"## {artifact.title}\n\n{artifact.where}. Scale {request.scale.name}.\n\n"
+    text = f"## {artifact.title}\n\n{artifact.where}. "
+    text += f"Scale {request.scale.name}, variant {request.variant}.\n\n"
     text += f"{to_markdown(drawn.tables, directory)}\n{said}\n\nAgain: `{command}`\n"
     write_atomically(directory / "table.md", text)
     section = page.section(artifact, drawn, picture.inline, request.scale, words, command, request.out)

@@ -96,9 +96,7 @@ def _reductions(scale: Scale) -> Iterator[str]:
     if scale.rounds is not None:
         printed = [settings(task).rounds for task in TASK_NAMES]
         mean = (
-            f": “the last {LAST_ROUNDS} rounds” are its {scale.rounds}"
-            if scale.rounds <= LAST_ROUNDS
-            else ""
+            f": “the last {LAST_ROUNDS} rounds” are its {scale.rounds}" if scale.rounds <= LAST_ROUNDS else ""
         )
         yield f"{scale.rounds} rounds instead of {min(printed):,} to {max(printed):,}{mean}."
     if scale.cohort is not None:
@@ -165,7 +163,7 @@ def _count(number: int, thing: str) -> str:
 PAPER = Scale(name="paper", what="the paper's rounds, cohorts and grids")
 SMALL = Scale(
     name="small",
-    what="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, up to days for the largest",
+    what="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, up to days for all",
     rounds=100,
     cohort=10,
     width=3,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,8 @@ class Entry:
     detail: str = ""  # what selected it, shown beside the number
     group: str = ""  # entries that compete for bold; nothing: no bold
     higher_is_better: bool = True
+    half: float | None = None  # of the 95 % interval of ours over several seeds
+    by_seed: tuple[tuple[int, float], ...] = ()  # raw values that the mean is over
     ranked: bool = True  # whether it can be the best of its group; SCAFFOLD stands beside it
     paper_bold: bool = False
     ours_bold: bool = False
@@ -54,7 +56,8 @@ class Entry:
     @property
     def shown(self) -> str:
         """Our number, or why there is none."""
-        return self.text(self.ours) or self.state
+        spread = "" if self.half is None else f" ± {self.text(self.half)}"
+        return f"{self.text(self.ours)}{spread}" if self.ours is not None else self.state
 
     @property
     def paper_shown(self) -> str:
@@ -93,6 +96,29 @@ def axis_label(value: float) -> str:
     return f"{value:g}".replace("-", MINUS)
 
 
+_SYMBOLS = {"client_lr": "η_l", "server_lr": "η", "tau": "τ"}
+
+
+def axis_title(axis: str, value: float | None = None) -> str:
+    """An axis of a grid, or a value of it, in log10.
+
+    >>> axis_title("client_lr"), axis_title("tau", -3.0)
+    ('log10 η_l', 'log10 τ = −3')
+    """
+    name = f"log10 {_SYMBOLS[axis]}"
+    return name if value is None else f"{name} = {axis_label(value)}"
+
+
+def chosen_text(point: Mapping[str, float], remark: str = "") -> str:
+    """The rates that a selection came to, as the detail of a cell.
+
+    >>> chosen_text({"client_lr": 2.0, "server_lr": -0.5})
+    '(log10 η_l = 2, log10 η = −0.5)'
+    """
+    words = [axis_title(axis, value) for axis, value in point.items()]
+    return f"({', '.join([*words, *([remark] if remark else [])])})"
+
+
 def near_best(
     values: Sequence[tuple[float | None, bool]], higher_is_better: bool, relative: bool
 ) -> list[bool]:
@@ -113,24 +139,14 @@ def near_best(
 
 
 def with_bold(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """The entries with bold worked out in each group, for the paper's numbers and for ours apart."""
+    """The entries with bold worked out for our numbers in each group; the paper's is as it prints it."""
     marked = list(entries)
     for group in dict.fromkeys(entry.group for entry in entries if entry.group):
         at = [index for index, entry in enumerate(entries) if entry.group == group]
         first = entries[at[0]]
-        relative = "MSE" in first.unit
-
-        def bold(
-            value: Callable[[Entry], float | None],
-            at: list[int] = at,
-            first: Entry = first,
-            relative: bool = relative,
-        ) -> list[bool]:
-            pairs = [(value(entries[i]), entries[i].ranked) for i in at]
-            return near_best(pairs, first.higher_is_better, relative)
-
-        for i, paper, ours in zip(at, bold(lambda e: e.paper), bold(lambda e: e.ours), strict=True):
-            marked[i] = replace(entries[i], paper_bold=paper, ours_bold=ours)
+        pairs = [(entries[i].ours, entries[i].ranked) for i in at]
+        for i, bold in zip(at, near_best(pairs, first.higher_is_better, "MSE" in first.unit), strict=True):
+            marked[i] = replace(entries[i], ours_bold=bold)
     return tuple(marked)
 
 
@@ -141,13 +157,14 @@ def to_csv(tables: Sequence[Table], directory: Path) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head = ["table", "row", "column", "unit", "paper", ours, "data", "difference", "paper_bold", "ours_bold"]
-    writer.writerow([*head, "state", "detail", "run"])
+    writer.writerow([*head, "half_95", "state", "detail", "run"])
     for table, e in entries:
         paper = e.paper_text if e.paper is None else _plain(e.paper)
         numbers = [paper, _plain(e.ours), e.word or "as in the paper", _plain(e.difference)]
         flags = [str(flag).lower() for flag in (e.paper_bold, e.ours_bold)]
         run = relative_link(e.run, directory)
-        writer.writerow([table.title, e.row, e.column, e.unit, *numbers, *flags, e.state, e.detail, run])
+        why = [_plain(e.half), e.state, e.detail, run]
+        writer.writerow([table.title, e.row, e.column, e.unit, *numbers, *flags, *why])
     return text.getvalue()
 
 

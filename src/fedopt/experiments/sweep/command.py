@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from fedopt.errors import UserError, unknown
 from fedopt.experiments.api import find_task
+from fedopt.experiments.problems import problem_of
 from fedopt.experiments.sweep.grid import (
     Grid,
     Point,
@@ -79,6 +80,9 @@ def sweep(asked: Asked, workers: int | None, out: Path | None) -> Swept:
     for plan in plans:
         _check_known(plan, asked.select)
     search, orders, work = _search(asked, plans)
+    if asked.data != "synthetic":  # data that does not fit the task is refused before anything is written
+        config = plans[0].trials[0].config
+        problem_of(find_task(asked.task), config).federation()
     with _claimed(out, asked.task):
         _write_plan(asked, plans, out)
         with SweepProgress(f"sweep {asked.task}", orders, work) as progress:

@@ -161,6 +161,8 @@ class Pool:
             slot.send(Answer(self._search.goes_on(order.trial, message.round, asked)))
         elif isinstance(message, Ended):
             slot.order = None
+            if isinstance(message.failure, RunError):
+                raise RunError(f"{message.failure}; finished trials are kept, the same command goes on")
             if message.failure is not None:
                 raise message.failure
             self._ended(order, ran=True)

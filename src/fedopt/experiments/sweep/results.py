@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from fedopt.experiments.api import find_task
@@ -20,6 +19,7 @@ from fedopt.experiments.seeds import Interval, interval
 from fedopt.experiments.summary import Unit, unit_of
 from fedopt.experiments.sweep.grid import LOG10_AXES, Grid, Point, Value, edges
 from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score
+from fedopt.experiments.table import wide_console
 from fedopt.files import write_atomically
 
 _STATES = ("diverged", "failed", "running", "pruned", "done")  # of several seeds the first found counts
@@ -206,7 +206,7 @@ def print_sweep(swept: Swept) -> None:
         values.append(_text(unit, best.value if best else None))
         counts = [str(len(part.candidates)), str(part.diverged), near.get(part.algorithm, "-")]
         table.add_row(part.algorithm, *(_setting(point.get(axis)) for axis in axes), *values, *counts)
-    console = Console()
+    console = wide_console()
     console.print(table)
     for line in _remarks(swept):
         console.print(line, highlight=False, markup=False, soft_wrap=True)

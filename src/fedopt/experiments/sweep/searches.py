@@ -62,11 +62,13 @@ class GridSearch:
 def rungs(candidates: int, rounds: int) -> list[int]:
     """The rounds after which all but a third of the candidates are dropped; the last is the full length.
 
+    The first has two rounds at least: what clients lose in round 1 does not know the server's rate.
+
     >>> rungs(27, 270), rungs(2, 100), rungs(72, 4), rungs(360, 1500)
-    ([10, 30, 90, 270], [33, 100], [1, 4], [18, 55, 166, 500, 1500])
+    ([10, 30, 90, 270], [33, 100], [4], [18, 55, 166, 500, 1500])
     """
     steps = [rounds]
-    while candidates > 1 and steps[0] // REDUCTION >= 1 and len(steps) <= MOST_REDUCTIONS:
+    while candidates > 1 and steps[0] // REDUCTION >= 2 and len(steps) <= MOST_REDUCTIONS:
         steps.insert(0, steps[0] // REDUCTION)
         candidates = -(-candidates // REDUCTION)
     return steps
@@ -141,9 +143,10 @@ class Halving:
             for at, trial in enumerate(self._trials)
             if (value := self._scores.get(str(trial.path))) is not None
         }
-        best = sorted(finite, key=lambda at: (finite[at], at))[: -(-len(self._trials) // REDUCTION)]
+        places = -(-len(self._trials) // REDUCTION)
+        worst = max(sorted(finite.values())[:places], default=0.0)  # who is level with that goes on too
         self._done = self._rungs.popleft()
-        self._trials = [self._trials[at] for at in sorted(best)] if self._rungs else []
+        self._trials = [self._trials[at] for at in finite if finite[at] <= worst] if self._rungs else []
         if self._trials:
             self._begin()
 
