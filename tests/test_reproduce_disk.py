@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 from collections import namedtuple
 from dataclasses import replace
@@ -18,9 +19,10 @@ from fedopt.experiments.paper.artifacts import ARTIFACTS
 from fedopt.experiments.paper.cost import Speed, trial_bytes
 from fedopt.experiments.paper.reproduce import Request, reproduce
 from fedopt.experiments.paper.room import workers_with_room
-from fedopt.experiments.paper.scales import SCALES
+from fedopt.experiments.paper.scales import SCALES, SMOKE
 from fedopt.experiments.sweep.pool import run_trials
 from fedopt.experiments.sweep.trials import Trial
+from fedopt.files import lock_directory
 from paperruns import TINY, study, write, write_all
 
 Usage = namedtuple("Usage", "total used free")
@@ -134,3 +136,18 @@ def test_the_list_tells_the_disk_of_the_largest_trial() -> None:
         {**found, "largest_trial": dict.fromkeys(SCALES, largest)}, Console(file=text, width=300)
     )
     assert "Disk of the largest trial: 55.9 GB (SCAFFOLD, CIFAR-100) at smoke" in text.getvalue()
+
+
+def test_somebody_elses_directory_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(UserError, match="not empty and not a reproduction .*index.html"):
+        reproduce(Request("datasets", SMOKE, tmp_path, tasks="so_lr", data="synthetic"))
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("index.html", "mine")]
+
+
+def test_two_reproductions_do_not_share_a_directory_at_once(tmp_path: Path) -> None:
+    lock = lock_directory(tmp_path, "reproduction")
+    with pytest.raises(UserError, match="in use by another reproduction"):
+        reproduce(Request("datasets", SMOKE, tmp_path, tasks="so_lr", data="synthetic"))
+    os.close(lock)
+    assert reproduce(Request("datasets", SMOKE, tmp_path, tasks="so_lr", data="synthetic"))

@@ -53,6 +53,10 @@ def reproduce(
         raise UserError(f"workers must be at least 1, got {workers}")
     errors = Console(stderr=True)
     if artifact == "list":
+        given = {"--data": data, "--tasks": tasks, "--seeds": seeds, "--out": out}
+        ignored = [name for name, value in given.items() if value is not None]
+        if ignored:
+            raise UserError(f"`reproduce list` would ignore {ignored[0]}; it shows every artifact and scale")
         found = listing.estimates(errors, workers)
         typer.echo(json.dumps(found)) if as_json else listing.print_list(found, Console())
         return

@@ -7,6 +7,7 @@ kill.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
@@ -28,7 +29,7 @@ from fedopt.experiments.paper.study import Spec, Study
 from fedopt.experiments.paper.tables import to_csv, to_markdown
 from fedopt.experiments.sweep.pool import run_trials
 from fedopt.experiments.sweep.trials import Trial, is_over
-from fedopt.files import disk_errors, write_atomically
+from fedopt.files import disk_errors, lock_directory, write_atomically
 
 Say = Callable[[str], None]
 _ASKED = "reproduction.json"  # what a directory holds: scale and variant
@@ -88,10 +89,10 @@ def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
             made[artifact] = _draw(study, artifact, plans[artifact], request)
         write_atomically(request.out / "index.html", page.index(request.out, request.scale, request.variant))
 
-    _claim(request)
-    _tell_length(study, union, request, say)
+    lock = _claim(request)
     done: set[str] = set()
     try:
+        _tell_length(study, union, request, say)
         for task in (None, *needed):  # what needs no runs comes first
             if task is not None:
                 _run(study, [spec for spec in union if spec.task == task], task, request, say)
@@ -102,11 +103,16 @@ def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
     except FedoptError:
         draw([artifact for artifact in artifacts if artifact not in made])
         raise
+    finally:
+        os.close(lock)
     return [made[artifact] for artifact in artifacts]
 
 
-def _claim(request: Request) -> None:
-    """Make the directory one of this scale and variant; another's numbers would stand on the same page."""
+def _claim(request: Request) -> int:
+    """Make the directory one of this scale and variant, and lock it; nothing of somebody else's is touched.
+
+    Numbers of another scale or variant would stand on the same page.
+    """
     file, asked = request.out / _ASKED, {"scale": request.scale.name, "variant": request.variant}
     if file.is_file():
         try:
@@ -118,11 +124,17 @@ def _claim(request: Request) -> None:
         elif there["variant"] != asked["variant"]:
             held = f"with variant {there['variant']}"
         else:
-            return
+            return lock_directory(request.out, "reproduction")
         raise UserError(f"{request.out} holds a reproduction {held}; choose another --out")
-    with disk_errors(request.out):
-        request.out.mkdir(parents=True, exist_ok=True)
+    if request.out.is_dir():
+        names = [entry.name for entry in request.out.iterdir()]
+        others = sorted(name for name in names if name != "runs" and not name.startswith("."))
+        if others:
+            found = f"{request.out} is not empty and not a reproduction (it has {others[0]!r})"
+            raise UserError(f"{found}; choose another --out")
+    lock = lock_directory(request.out, "reproduction")
     write_atomically(file, json.dumps(asked, indent=2) + "\n")
+    return lock
 
 
 def _tell_length(study: Study, specs: Sequence[Spec], request: Request, say: Say) -> None:
