@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -9,6 +10,10 @@ import torch
 
 from fedopt.engine.processes import Processes
 
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # in the background of a script; commands would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the session has its share of the cores; more threads would wait for each other
 
 Pool = Callable[[int], Processes]
