@@ -10,9 +10,8 @@ import torch
 
 from fedopt.engine.processes import Processes
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-):  # in the background of a script; commands would inherit it
+# Started in the background of a script, this process ignores interrupts, and commands would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the session has its share of the cores; more threads would wait for each other
 
