@@ -89,10 +89,10 @@ def test_clients_are_added_in_blocks_of_eight_and_the_blocks_in_order():
     vectors = list(torch.rand(21, 50, generator=torch.Generator().manual_seed(0)) * 1000)
     mean = BlockedMean()
     for v in vectors:
-        mean.add(3.0, [v])
-    expected = summed_by_hand(3.0, [vectors[:8], vectors[8:16], vectors[16:]]) / 63
+        mean.add(4.0, [v])
+    expected = summed_by_hand(4.0, [vectors[:8], vectors[8:16], vectors[16:]]) / 84
     assert torch.equal(mean.value()[0], expected)
-    assert not torch.equal(summed_by_hand(3.0, [vectors]) / 63, expected), "the order matters here"
+    assert not torch.equal(summed_by_hand(4.0, [vectors]) / 84, expected), "the order matters here"
 
 
 @pytest.mark.parametrize("out", [0, 3, 7, 8, 15, 19])
@@ -100,10 +100,10 @@ def test_a_client_left_out_keeps_its_place_so_that_the_blocks_of_the_others_stay
     vectors = list(torch.rand(20, 50, generator=torch.Generator().manual_seed(1)) * 1000)
     mean = BlockedMean()
     for i, v in enumerate(vectors):
-        mean.skip() if i == out else mean.add(3.0, [v])
+        mean.skip() if i == out else mean.add(4.0, [v])
     blocks = [[vectors[i] for i in range(a, min(a + 8, 20)) if i != out] for a in (0, 8, 16)]
-    assert torch.equal(mean.value()[0], summed_by_hand(3.0, blocks) / 57)
-    assert (mean.weight, mean.count) == (57, 19)
+    assert torch.equal(mean.value()[0], summed_by_hand(4.0, blocks) / 76)
+    assert (mean.weight, mean.count) == (76, 19)
 
 
 def test_a_mean_of_nobody_is_none():

@@ -11,6 +11,7 @@ learning rate, `eta_l` the clients', `delta` a model difference, `t` the round.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -58,6 +59,19 @@ class ClientResult(NamedTuple):
 
     returns: tuple[Vector, ...]  # sent to the server, which sees their means over the cohort; delta_i first
     keeps: tuple[Vector, ...] = ()  # stays with the client, committed with its round
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """A client that descends from x at the rate eta_l, batch after batch, and returns x_i - x.
+
+    Wrapped in this, the function says so, and the engine may do the same in place (`engine.descent`).
+    """
+
+    client: Callable[[Work, Vector], ClientResult]
+
+    def __call__(self, work: Work, x: Vector) -> ClientResult:
+        return self.client(work, x)
 
 
 class Algorithm(NamedTuple):

@@ -6,10 +6,11 @@ The engine samples S and takes the mean Delta_t = sum_i (n_i / n) Delta_i.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer, in_pieces
+from fedopt.algorithms.base import Algorithm, ClientResult, LocalSGD, Round, Vector, Work
+from fedopt.algorithms.optimizers import Optimizer, in_pieces, is_sgd
 
 
 class FedOptState(NamedTuple):
@@ -36,4 +37,5 @@ def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
         (delta,) = mean
         return FedOptState(*server.update(state.x, delta, round.eta, round.t, state.opt))  # x_{t+1}
 
-    return Algorithm(init, client_update, server_update, still=client.still)
+    local: Callable[..., ClientResult] = LocalSGD(client_update) if is_sgd(client) else client_update
+    return Algorithm(init, local, server_update, still=client.still)

@@ -55,8 +55,8 @@ _PIECE = 1 << 15  # floats: what a rule reads and writes of a piece stays in a c
 
 def in_pieces(optimizer: Optimizer) -> Optimizer:
     """The same numbers faster, for a rule that works on each coordinate alone: a long vector goes through
-    memory once, not once for every operation of the rule."""
-    if not optimizer.still:
+    memory once, not once for every operation of the rule (of which SGD has one)."""
+    if not optimizer.still or is_sgd(optimizer):
         return optimizer
 
     def update(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
@@ -75,13 +75,18 @@ def in_pieces(optimizer: Optimizer) -> Optimizer:
     return optimizer._replace(update=update)
 
 
+def _sgd(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
+    return step(x, delta, eta), state
+
+
 def sgd() -> Optimizer:
     """x_{t+1} = x_t + eta Delta_t; with eta = 1 on the server, the original FedAvg."""
+    return Optimizer(_sgd, still=True)
 
-    def update(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
-        return step(x, delta, eta), state
 
-    return Optimizer(update, still=True)
+def is_sgd(optimizer: Optimizer) -> bool:
+    """Whether it is `sgd` as it stands here, and nothing that somebody made of it."""
+    return optimizer.update is _sgd
 
 
 class Momentum(NamedTuple):

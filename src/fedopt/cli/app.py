@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedopt.cli import bench, data, paper, runs, sweep
+from fedopt.engine.allocation import keep_freed_memory
 from fedopt.errors import FedoptError, UserError
 
 app = typer.Typer(
@@ -50,6 +51,7 @@ app.add_typer(data.app, name="data")
 
 def main() -> None:
     """Exit codes: 0 done, 1 the run failed, 2 the user's mistake, 130 interrupted."""
+    keep_freed_memory()
     try:
         app()
     except FedoptError as error:

@@ -32,19 +32,19 @@ class BlockedMean:
     def __init__(self) -> None:
         self._total: list[Vector] | None = None
         self._block: list[Vector] | None = None
-        self._parts: list[tuple[Part, list[Vector]]] = []  # of this block, where clients return parts
+        self._parts: list[tuple[Part, float, list[Vector]]] = []  # of this block, where clients return parts
         self._filled = 0
         self.weight = 0.0
         self.count = 0
 
     def add(self, weight: float, vectors: Sequence[Vector], part: Part | None = None) -> None:
         if part is not None:
-            self._parts.append((part, [weight * v for v in vectors]))
+            self._parts.append((part, weight, [v.clone() for v in vectors]))
         elif self._block is None:
             self._block = [weight * v for v in vectors]
         else:
             for total, v in zip(self._block, vectors, strict=True):
-                total += weight * v
+                total.add_(v, alpha=weight)
         self.weight += weight
         self.count += 1
         self._advance()
@@ -72,13 +72,13 @@ class BlockedMean:
 
     def _close_parts(self) -> None:
         """Add up what the block's clients touched, and only then add that to the whole."""
-        touched = union([part for part, _ in self._parts])
-        returned = len(self._parts[0][1])
+        touched = union([part for part, _, _ in self._parts])
+        returned = len(self._parts[0][2])
         sums = [torch.zeros(touched.size) for _ in range(returned)]
-        for part, vectors in self._parts:
+        for part, weight, vectors in self._parts:
             place = part.within(touched)
             for total, v in zip(sums, vectors, strict=True):
-                place.add(total, v)
+                place.add(total, v, weight)
         if self._total is None:
             self._total = [torch.zeros(touched.whole) for _ in range(returned)]
         for total, v in zip(self._total, sums, strict=True):
@@ -86,8 +86,8 @@ class BlockedMean:
         self._parts = []
 
     def value(self) -> tuple[Vector, ...] | None:
-        """The means, or None if every client was left out."""
+        """The means, or None if every client was left out. Ends the sum: to be called once."""
         self._close_block()
         if self._total is None:
             return None
-        return tuple(torch.div(total, self.weight) for total in self._total)
+        return tuple(total.div_(self.weight) for total in self._total)

@@ -46,6 +46,7 @@ class ClientWork:
     ) -> None:
         self.round = round
         self.kept = kept
+        self.room: Vector | None = None  # memory for x_i, if somebody has some
         self.steps = problem.local.planned_steps(len(arrays[0]))
         self._problem = problem
         self._flat = flat
@@ -70,17 +71,33 @@ class ClientWork:
 
     def gradient(self, x: Vector, batch: Batch) -> Vector:
         """The gradient of the batch's loss at `x`, flat; the loss is noted in the books."""
-        inputs, targets = batch
         self._flat.bind(x, self._part)
+        gradients = torch.autograd.grad(self._objective(batch), self._flat.parameters, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in gradients])
+
+    def descend(self, x_i: Vector) -> None:
+        """SGD at the round's rate over all batches, in place on `x_i`."""
+        self._flat.bind(x_i, self._part)
+        parameters, eta_l = self._flat.parameters, self.round.eta_l
+        with self._flat.descending(eta_l if self._problem.penalty is None else None):
+            for batch in self.batches():
+                gradients = torch.autograd.grad(self._objective(batch), parameters, allow_unused=True)
+                moved = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
+                with torch.no_grad():
+                    for p, g in moved:
+                        p.add_(g, alpha=-eta_l)
+
+    def _objective(self, batch: Batch) -> Tensor:
+        """What the model is trained for on a batch, where it is bound."""
+        inputs, targets = batch
         losses = self._problem.loss(self._flat.module(inputs), targets)
         n = len(targets)
         mean = losses.mean() if losses.ndim else losses
         objective = mean * n if self._problem.reduction == "sum" else mean
         if self._problem.penalty is not None:
             objective = objective + self._problem.penalty(self._flat.module)
-        gradients = torch.autograd.grad(objective, self._flat.parameters, materialize_grads=True)
         self._losses.append((n, mean.detach()))
-        return torch.cat([g.reshape(-1) for g in gradients])
+        return objective
 
     def full_gradient(self, x: Vector) -> Vector:
         """The mean of the gradients of all batches at one point, not counted as work done."""

@@ -24,6 +24,7 @@ import torch.multiprocessing as multiprocessing
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays
+from fedopt.engine import allocation
 from fedopt.engine.executors import Kept, nothing_kept
 from fedopt.engine.problem import Problem
 from fedopt.engine.runner import ClientJob, Job, Runner, initial_vector
@@ -31,14 +32,12 @@ from fedopt.errors import FedoptError, RunError, UserError
 
 _ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
 _DEATHS_PER_JOB = 3
-# Read when a worker starts. One thread each; and glibc keeps freed vectors of a few MB for the next step
-# instead of giving their pages back and faulting them in again.
+# Read when a worker starts: one thread each.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(512 << 20),
+    **allocation.ENVIRONMENT,
 }
 
 
@@ -57,7 +56,9 @@ class _Vectors:
 
     def write(self, first: int, vectors: Sequence[Vector]) -> None:
         for offset, vector in enumerate(vectors):
-            self[first + offset][: len(vector)].copy_(vector)
+            row = self[first + offset][: len(vector)]
+            if row.data_ptr() != vector.data_ptr():  # else it was made here
+                row.copy_(vector)
 
     def read(self, first: int, lengths: Sequence[int]) -> tuple[Vector, ...]:
         return tuple(self[first + offset][:length] for offset, length in enumerate(lengths))
@@ -186,20 +187,25 @@ class Processes:
         slot_of: dict[int, int] = {}
         replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
         deaths: dict[int, int] = {}
+
+        def hand_out() -> None:
+            for worker in self._workers:
+                if worker.job is None and waiting and (free or waiting[0] in slot_of):
+                    number = waiting.popleft()
+                    if number not in slot_of:
+                        slot_of[number] = free.popleft()
+                    self._dispatch(worker, number, jobs[number], slot_of[number], kept)
+
         try:
             for position in range(len(jobs)):
+                hand_out()
                 while position not in replies:
-                    for worker in self._workers:
-                        if worker.job is None and waiting and (free or waiting[0] in slot_of):
-                            number = waiting.popleft()
-                            if number not in slot_of:
-                                slot_of[number] = free.popleft()
-                            self._dispatch(worker, number, jobs[number], slot_of[number], kept)
                     for number in self._collect(replies):
                         deaths[number] = deaths.get(number, 0) + 1
                         if deaths[number] == _DEATHS_PER_JOB:
                             raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
                         waiting.appendleft(number)
+                    hand_out()  # also before the caller goes to work on what has come
                 reply, lengths = replies.pop(position)
                 slot = slot_of.pop(position)
                 first = slot * self._per_slot + self._keeps
@@ -281,7 +287,8 @@ def _serve(connection: Connection[Any, Any]) -> None:
             first = slot * per_slot
             try:
                 before = shared.read(first, [shared.d] * keeps) if has_kept else None
-                reply, vectors = runner.run(job, sent.read(0, [sent.d] * len(sent.rows)), before)
+                there = sent.read(0, [sent.d] * len(sent.rows))
+                reply, vectors = runner.run(job, there, before, room=shared[first + keeps])
                 shared.write(first + keeps, vectors)
                 connection.send((number, reply, tuple(map(len, vectors)), None))
             except FedoptError as error:

@@ -14,6 +14,7 @@ from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays
+from fedopt.engine.descent import in_place
 from fedopt.engine.local import ClientWork, tensors
 from fedopt.engine.problem import Problem
 from fedopt.errors import FedoptError, RunError, UserError
@@ -87,9 +88,16 @@ def single_thread() -> Iterator[None]:
 @contextmanager
 def seeded(*parts: int | str) -> Iterator[None]:
     """torch's default generator, which nn.Dropout and initialisers use, seeded here and restored after."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(rng.torch_seed(*parts))
+    seed = rng.torch_seed(*parts)
+    before = torch.get_rng_state()
+    if torch.accelerator.is_available():
+        torch.manual_seed(seed)  # those of the devices as well
+    else:  # the same, without the half millisecond that noting this for other devices takes
+        torch.default_generator.manual_seed(seed)
+    try:
         yield
+    finally:
+        torch.set_rng_state(before)
 
 
 def initial_vector(problem: Problem) -> Vector:
@@ -114,25 +122,33 @@ class Runner:
         self.problem = problem
         self.federation = problem.federation()
         self.algorithm = problem.algorithm()
+        self.client = in_place(self.algorithm.client)
         self.sample = sample
         self.work: Callable[..., ClientWork] = ClientWork  # `vectorised` has another
 
     def run(
-        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
+        self,
+        job: Job,
+        sent: tuple[Vector, ...],
+        kept: tuple[Vector, ...] | None,
+        room: Vector | None = None,
     ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
-        """The job's numbers and, for a client, the vectors it returns followed by those it keeps."""
+        """The job's numbers and, for a client, the vectors it returns followed by those it keeps.
+
+        `room` is memory in which the first of these may be made, where that saves a copy.
+        """
         try:
-            return self._run(job, tuple(aligned(v) for v in sent), kept)
+            return self._run(job, tuple(aligned(v) for v in sent), kept, room)
         except FedoptError:
             raise
         except Exception as error:  # in the user's model, loss, data or algorithm
             raise self._failure(job, error) from error
 
     def _run(
-        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
+        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None, room: Vector | None
     ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
         if isinstance(job, ClientJob):
-            return self._train(job, sent, kept)
+            return self._train(job, sent, kept, room)
         if isinstance(job, SampleJob):
             arrays = tuple(a[job.start : job.stop] for a in self.sample)
         else:
@@ -151,12 +167,17 @@ class Runner:
         return failure
 
     def _train(
-        self, job: ClientJob, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None
+        self,
+        job: ClientJob,
+        sent: tuple[Vector, ...],
+        kept: tuple[Vector, ...] | None,
+        room: Vector | None,
     ) -> tuple[Outcome, tuple[Vector, ...]]:
         split = self.federation.train
         client = split.ids[job.client]
         arrays, part = self._touched(split.client(job.client))
         work = self.work(self.problem, self.flat, arrays, client, job.round, kept, part)
+        work.room = room
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
             return Outcome(job.client, 0.0, 0, 0, 0.0, True), ()
         if part is not None:
@@ -165,7 +186,7 @@ class Runner:
         marks = self.flat.buffer_marks()
         versions = [v._version for v in sent]
         with seeded(self.problem.seed, "client", job.round.t, client):
-            result = self.algorithm.client(work, *sent)
+            result = self.client(work, *sent)
         self._check_result(result, sent[0])
         if versions != [v._version for v in sent]:
             raise UserError(

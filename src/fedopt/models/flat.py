@@ -6,10 +6,14 @@ mathematics has no loop over layers, and a checkpoint is one array per symbol.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
 from fedopt.errors import UserError, unknown
+from fedopt.models.dense import Dense
 from fedopt.models.part import Part
 
 BUFFER_POLICIES = ("refuse", "freeze")
@@ -64,6 +68,18 @@ class Flat:
             sizes = [shapes[0].numel(), *sizes[1:]]
         for p, values, shape in zip(self.parameters, torch.split(x, sizes), shapes, strict=True):
             p.data = values.view(shape)
+
+    @contextmanager
+    def descending(self, rate: float | None) -> Iterator[None]:
+        """Let those layers that can take their steps of SGD in the backward pass do so; None: none does."""
+        layers = [layer for layer in self.module.modules() if isinstance(layer, Dense)]
+        for layer in layers:
+            layer.rate = rate
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.rate = None
 
     def train(self) -> None:
         """Training mode, with the frozen normalisation layers left in evaluation mode."""

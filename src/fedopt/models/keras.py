@@ -8,7 +8,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+from fedopt.models.dense import Dense
+
+Layer = TypeVar("Layer", Dense, nn.Conv2d)
 
 # The standard deviation of a standard normal that is cut at two; Keras divides by it.
 _STD_WHEN_CUT = 0.87962566103423978
@@ -35,9 +37,9 @@ def embedding(rows: int, width: int) -> nn.Embedding:
     return layer
 
 
-def dense(inputs: int, outputs: int) -> nn.Linear:
+def dense(inputs: int, outputs: int) -> Dense:
     """A Glorot-uniform kernel and a zero bias, Keras' default."""
-    return _glorot(nn.Linear(inputs, outputs))
+    return _glorot(Dense(inputs, outputs))
 
 
 def conv(inputs: int, outputs: int, size: int) -> nn.Conv2d:

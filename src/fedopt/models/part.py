@@ -7,9 +7,11 @@ that works on the part alone computes the same numbers from a tenth of the memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -20,6 +22,10 @@ class Part(NamedTuple):
     height: int
     width: int
     rest: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels between processes by value: torch would open a file for each tensor."""
+        return _received, (self.rows.numpy(), self.height, self.width, self.rest)
 
     @property
     def size(self) -> int:
@@ -45,16 +51,20 @@ class Part(NamedTuple):
         table, rest = self._split(x)
         return torch.cat([table.index_select(0, self.rows).view(-1), rest])
 
-    def add(self, total: Tensor, part: Tensor) -> None:
+    def add(self, total: Tensor, part: Tensor, weight: float = 1.0) -> None:
         """Add a part's vector to a whole one, in place."""
         table, rest = self._split(total)
         size = len(self.rows) * self.width
-        table.index_add_(0, self.rows, part[:size].view(self.shape))
-        rest += part[size:]
+        table.index_add_(0, self.rows, part[:size].view(self.shape), alpha=weight)
+        rest.add_(part[size:], alpha=weight)
 
     def within(self, larger: Part) -> Part:
         """The same part, of the vector that holds `larger` alone."""
         return self._replace(rows=torch.searchsorted(larger.rows, self.rows), height=len(larger.rows))
+
+
+def _received(rows: NDArray[np.int64], *sizes: int) -> Part:
+    return Part(torch.from_numpy(rows), *sizes)
 
 
 def union(parts: Sequence[Part]) -> Part:

@@ -23,6 +23,7 @@ from torch import nn
 
 from fedopt.algorithms import Algorithm
 from fedopt.algorithms.base import ClientResult, Vector, Work
+from fedopt.engine.descent import in_place
 from fedopt.engine.problem import Problem
 
 PASSES = "forward and backward passes"
@@ -67,7 +68,7 @@ def _forward(module: nn.Module, inputs: Any) -> None:
 
 def _clocked_algorithm(build: Callable[[], Algorithm], directory: str) -> Algorithm:
     algorithm = build()
-    return algorithm._replace(client=partial(_clocked_client, algorithm.client, directory))
+    return algorithm._replace(client=partial(_clocked_client, in_place(algorithm.client), directory))
 
 
 @contextmanager

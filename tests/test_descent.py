@@ -1,0 +1,150 @@
+"""Client SGD in place gives what the algorithm's own text gives, on every task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import small
+from conftest import Pool
+from fedopt.algorithms import Algorithm, ClientResult, Vector, Work, fedopt, sgd
+from fedopt.algorithms.base import LocalSGD
+from fedopt.engine.descent import in_place
+from fedopt.engine.executors import Serial
+from fedopt.models.dense import Dense
+from fedopt.models.dropout import Dropout
+from fedopt.models.flat import Flat
+from test_vectorised import CASES, assert_same, task_problem, train
+
+
+def _as_written(build: Callable[[], Algorithm]) -> Algorithm:
+    """The same algorithm without its word that the client is plain SGD: then its own text is run."""
+    algorithm = build()
+    assert isinstance(algorithm.client, LocalSGD)
+    return algorithm._replace(client=algorithm.client.client)
+
+
+def _clients(case: str) -> tuple[int, ...]:
+    return (1, 2) if "cifar" in case else (0, 1, 2)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_in_place_are_the_algorithms_own_to_the_bit(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, lr, settings = CASES[case]
+    problem = task_problem(name, double=False, **settings)
+    plain = replace(problem, algorithm=partial(_as_written, problem.algorithm))
+    monkeypatch.setattr(Flat, "descending", lambda self, rate: nullcontext())
+    expected, found = (train(Serial(), one, _clients(case), lr) for one in (plain, problem))
+    assert_same(expected, found, 0.0)
+    assert float(found[0][1][0].abs().max()) > 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dense_layers_that_move_themselves_differ_by_rounding_alone(case: str) -> None:
+    name, lr, settings = CASES[case]
+    problem = task_problem(name, double=False, **settings)
+    plain = replace(problem, algorithm=partial(_as_written, problem.algorithm))
+    expected, found = (train(Serial(), one, _clients(case), lr) for one in (plain, problem))
+    assert_same(expected, found, 3e-5)
+
+
+def test_a_worker_descends_in_its_shared_memory_to_the_same_numbers(pool: Pool) -> None:
+    for algorithm in ("fedavg", "fedadagrad", "scaffold", "fedprox"):
+        runs = [small.run(place, algorithm) for place in (Serial(), pool(2))]
+        assert torch.equal(runs[0].x, runs[1].x), algorithm
+
+
+def test_a_client_of_ones_own_is_never_replaced() -> None:
+    def mine(work: Work, x: Vector) -> ClientResult:
+        raise NotImplementedError
+
+    algorithm = fedopt(sgd(), sgd())
+    assert in_place(algorithm.client) is not algorithm.client
+    assert in_place(algorithm._replace(client=mine).client) is mine
+    halved = sgd()._replace(update=lambda x, delta, eta, t, state: (x + eta / 2 * delta, state))
+    changed = fedopt(halved, sgd())
+    assert in_place(changed.client) is changed.client
+
+
+# -- dense layers
+
+
+def test_a_dense_layer_takes_the_step_that_is_written_down() -> None:
+    layer = Dense(2, 1)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
+        layer.bias.fill_(0.5)
+    x = torch.tensor([[3.0, 1.0], [1.0, 1.0]], requires_grad=True)
+    layer.rate = 0.25
+    # outputs 1.5 and -0.5; the loss is half the sum of squares, so these are its gradients
+    (inner,) = torch.autograd.grad(layer(x).square().sum() / 2, [x])
+    assert torch.equal(inner, torch.tensor([[1.5, -3.0], [-0.5, 1.0]]))  # by the weights from before
+    assert torch.equal(layer.weight.detach(), torch.tensor([[1.0 - 0.25 * 4.0, -2.0 - 0.25 * 1.0]]))
+    assert layer.bias.item() == 0.5 - 0.25 * 1.0
+
+
+def test_a_dense_layer_without_a_rate_is_a_linear_one() -> None:
+    torch.manual_seed(0)
+    layer, plain = Dense(5, 3), nn.Linear(5, 3)
+    plain.load_state_dict(layer.state_dict())
+    x = torch.rand(4, 2, 5)
+    assert torch.equal(layer(x), plain(x))
+    layer.rate = 0.1
+    with torch.no_grad():
+        assert torch.equal(layer(x), plain(x))
+    assert torch.equal(layer.weight, plain.weight), "measuring a model moves nothing"
+
+
+def test_a_dense_layer_that_is_used_twice_cannot_move_unnoticed() -> None:
+    layer = Dense(3, 3)
+    layer.rate = 0.1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(layer(layer(torch.rand(2, 3))).sum(), [layer.weight], allow_unused=True)
+
+
+def test_rates_end_with_the_client_that_descends_by_them() -> None:
+    flat = Flat(nn.Sequential(Dense(3, 2), nn.Sigmoid(), Dense(2, 1)))
+    layers = [layer for layer in flat.module.modules() if isinstance(layer, Dense)]
+    with pytest.raises(ZeroDivisionError), flat.descending(0.5):
+        assert [layer.rate for layer in layers] == [0.5, 0.5]
+        raise ZeroDivisionError
+    assert [layer.rate for layer in layers] == [None, None]
+
+
+# -- dropout
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.5])
+def test_dropout_keeps_its_share_and_scales_it_up(rate: float) -> None:
+    torch.manual_seed(0)
+    n = 999_999  # not a multiple of eight
+    out = Dropout(rate)(torch.ones(n))
+    kept = out[out != 0]
+    assert torch.equal(kept, torch.full_like(kept, 1 / (1 - rate)))
+    spread = (rate * (1 - rate) / n) ** 0.5
+    assert abs(len(kept) / n - (1 - rate)) < 4 * spread
+    # neighbours are independent: both are kept as often as chance has it
+    both = (out[1:] != 0) & (out[:-1] != 0)
+    assert both.double().mean().item() == pytest.approx((1 - rate) ** 2, abs=4e-3)
+
+
+def test_dropout_follows_torchs_generator_and_rests_outside_training() -> None:
+    layer, x = Dropout(0.5), torch.rand(7, 5)
+    masks = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        masks.append(layer(x))
+    assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
+    assert layer.eval()(x) is x
+
+
+@pytest.mark.parametrize("rate", [1 / 3, 1.0])
+def test_dropout_refuses_a_rate_that_bytes_cannot_give(rate: float) -> None:
+    with pytest.raises(ValueError, match="multiple of 1/256"):
+        Dropout(rate)
