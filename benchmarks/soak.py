@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 def command(algorithm: str, seed: int, workers: int, out: Path) -> list[str]:
-    words = [sys.executable, "-m", "fedopt.cli", "run", "emnist_cr", "--algorithm", algorithm, "--json"]
+    words = [sys.executable, "-m", "fedopt", "run", "emnist_cr", "--algorithm", algorithm, "--json"]
     words += ["--rounds", str(ROUNDS), "--seed", str(seed), "--workers", str(workers), "--out", str(out)]
     for key, value in SETTINGS.items():
         words += ["--set", f"{key}={value}"]

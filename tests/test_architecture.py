@@ -18,6 +18,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 # A module may import from its own package and from layers below it, never sideways or upwards.
 LAYERS = [
+    {"__main__"},
     {"cli"},
     {"experiments"},
     {"engine"},

@@ -290,7 +290,7 @@ def test_a_peer_that_fails_is_absent_with_the_reason(tmp_path, code, reason):
 
 def fedopt(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "fedopt.cli", *words], capture_output=True, text=True, cwd=cwd, timeout=300
+        [sys.executable, "-m", "fedopt", *words], capture_output=True, text=True, cwd=cwd, timeout=300
     )
 
 

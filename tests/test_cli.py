@@ -159,7 +159,7 @@ def test_the_real_command_prints_one_json_object_and_progress_elsewhere(tmp_path
     out = tmp_path / "run"
     words = [str(word) for word in small("run", "--json", "--out", out, "--rounds", "3", "--seed", "1")]
     words[words.index("serial")] = "processes"
-    command = [sys.executable, "-W", "error", "-m", "fedopt.cli", *words, "--workers", "1"]
+    command = [sys.executable, "-W", "error", "-m", "fedopt", *words, "--workers", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
@@ -984,7 +984,7 @@ def test_a_second_process_is_refused_and_an_interrupted_run_continues(tmp_path: 
     words = [
         str(word) for word in small("run", "--json", "--out", out, "--rounds", str(rounds), eval__every=1000)
     ]
-    command = [sys.executable, "-W", "error", "-m", "fedopt.cli", *words]
+    command = [sys.executable, "-W", "error", "-m", "fedopt", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         wait_for(lambda: (out / "checkpoints" / "000001").is_dir(), first)
         refused(run(out, rounds=rounds, eval__every=1000), str(out), "in use", "--out")

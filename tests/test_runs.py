@@ -314,7 +314,7 @@ def test_a_killed_command_typed_again_ends_where_the_uninterrupted_one_does(tmp_
     out = tmp_path / "run"
     words = ["run", "emnist_cr", "--algorithm", "scaffold", "--rounds", "5", "--seed", "1", *settings]
     words += ["--workers", "1", "--json", "--out", str(out)]
-    command = [sys.executable, "-m", "fedopt.cli", *words]
+    command = [sys.executable, "-m", "fedopt", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120

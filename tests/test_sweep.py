@@ -311,7 +311,7 @@ def test_halving_continues_survivors_and_stops_the_others_early(tmp_path: Path) 
 def started(words: list[str], **how: Any) -> Iterator[subprocess.Popen[str]]:
     """The real command, in a process group of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "fedopt.cli", *words],
+        [sys.executable, "-m", "fedopt", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
