@@ -133,13 +133,14 @@ def touched_words(examples: Arrays, vocabulary: int) -> tuple[NDArray[np.int64],
 
     A word beyond the vocabulary stays beyond it, because it counts where a bag is divided.
     """
-    words, tags = examples[0].astype(np.int64), examples[1]
-    present = np.unique(words)
-    known = present[(present > 0) & (present <= vocabulary)]
-    numbers = np.zeros(max(int(present[-1]), vocabulary) + 1, dtype=np.int64)
-    numbers[known] = np.arange(1, len(known) + 1)
-    numbers[vocabulary + 1 :] = len(known) + 1
-    return known.astype(np.int64) - 1, (numbers[words], tags)
+    words, tags = examples
+    occurs = np.zeros(max(int(words.max(initial=0)), vocabulary) + 1, dtype=bool)
+    occurs[words] = True
+    rows = occurs[1 : vocabulary + 1].nonzero()[0]
+    numbers = np.zeros(len(occurs), dtype=np.int64)
+    numbers[rows + 1] = np.arange(1, len(rows) + 1)
+    numbers[vocabulary + 1 :] = len(rows) + 1
+    return rows, (numbers[words], tags)
 
 
 SO_LR = Task(
