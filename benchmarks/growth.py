@@ -178,7 +178,7 @@ def table(result: dict[str, Any]) -> list[str]:
     where = result["machine"]
     lines = [
         f"{result['date']}, commit {result['commit'] or 'unknown'}, {where['cpu']} with {where['cores']} "
-        f"cores, torch {where['torch']}; medians of {result['repeats']} runs, in brackets least and greatest.",
+        f"cores, torch {where['torch']}; medians of {result['repeats']} runs (least-greatest).",
         "",
     ]
     for name, points in result["axes"].items():
@@ -195,7 +195,7 @@ def table(result: dict[str, Any]) -> list[str]:
         tenth = max(len(watched) // 10, 1)
         early, late = (median(mb for _, mb in part) for part in (watched[:tenth], watched[-tenth:]))
         lines += [
-            f"**Rounds**: `fedopt run emnist_cr --rounds {result['watched_rounds']}` at the paper's settings, "
+            f"**Rounds**: `fedopt run emnist_cr --rounds {result['watched_rounds']}`, the paper's settings, "
             f"looked at {len(watched)} times: {early:,.0f} MB in the first tenth, {late:,.0f} MB in the last "
             f"(medians), {max(mb for _, mb in watched):,.0f} MB at most.",
             "",

@@ -1,9 +1,11 @@
 """What tuning costs beyond the training itself. Prints, on a machine that is otherwise idle:
 
-(a) the time of a sweep on two slots, divided by half the summed time of the same trials run alone. Alone
-    means one after the other with one worker, in a process that has run a trial before, so that imports
-    and data are not counted; the sweep starts its slots first, so there they are. Half of the trials are
-    run alone before the sweep and half after it, so that a machine that slows down does so for both.
+(a) the time of a sweep on two slots, divided by half the summed time of the same trials run alone, one
+    after the other with one worker. Twice: as commands, `fedopt run`, which is what a user would run; and
+    in a process that has run a trial before, so that imports and data are not counted, though they are for
+    the sweep, which starts its slots first. Half of the trials are run alone before the sweep and half after
+    it, so that a machine that slows down does so for both. And what two processes of trials side by side
+    lose against one alone, because cores share caches and memory: no sweep can do better than that.
 (b) the time from ordering a trial to the beginning of its training, in a slot that has run one before:
     what a trial costs beyond its rounds. The first trial of a slot imports and opens the data.
 (c) the rounds that successive halving and Optuna need, as a share of the grid's, and what they found.
@@ -15,6 +17,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -83,14 +88,26 @@ def run_on(slots: int, trials: Sequence[Trial]) -> Watch:
     return watch
 
 
-def run_alone(warm_up: Trial, trials: Sequence[Trial]) -> float:
-    """The summed time of the trials, one after the other in one process that is warm."""
-    watch = run_on(1, [warm_up, *trials])
-    return sum(watch.over[str(one.path)] - watch.ordered[str(one.path)] for one in trials)
+def run_alone(warm_up: Trial, trials: Sequence[Trial]) -> list[float]:
+    """The times of the trials, one after the other in one process that is warm."""
+    return durations(run_on(1, [warm_up, *trials]), trials)
+
+
+def durations(watch: Watch, trials: Sequence[Trial]) -> list[float]:
+    return [watch.over[str(one.path)] - watch.ordered[str(one.path)] for one in trials]
+
+
+def run_commands(trials: Sequence[Trial]) -> float:
+    """The time of the trials as a user would run them by hand."""
+    began = time.monotonic()
+    for one in trials:
+        words = [sys.executable, "-m", *shlex.split(one.command), "--workers", "1"]
+        subprocess.run(words, check=True, capture_output=True)
+    return time.monotonic() - began
 
 
 def run_side_by_side(trials: Sequence[Trial]) -> tuple[float, list[float], list[float]]:
-    """The time of a sweep, what starting the first trial of each slot took, and the others."""
+    """The time of a sweep, what starting each trial took, and the times of the trials."""
     began = time.monotonic()
     watch = run_on(SLOTS, trials)
     seconds = time.monotonic() - began
@@ -100,7 +117,7 @@ def run_side_by_side(trials: Sequence[Trial]) -> tuple[float, list[float], list[
         assert first["round"] == 0  # heard of first, when the untrained model was measured
         key = str(one.path)
         starts.append(watch.heard[key] - watch.ordered[key] - first["seconds"])
-    return seconds, starts[:SLOTS], starts[SLOTS:]
+    return seconds, starts, durations(watch, trials)
 
 
 def cost(out: Path, rounds: int) -> None:
@@ -109,21 +126,27 @@ def cost(out: Path, rounds: int) -> None:
         return [trial(out / place, COST_TASK, "fedavg", p, settings) for p in points(read_grid(grid))]
 
     (warm_up, *_), singly = trials("warm", 1, "client_lr=-3"), trials("alone", rounds, COST_GRID)
+    by_hand = trials("commands", rounds, COST_GRID)
+    commands = run_commands(by_hand[::2])
     alone = run_alone(warm_up, singly[::2])
-    together, first, others = run_side_by_side(trials("sweep", rounds, COST_GRID))
+    together, starts, beside = run_side_by_side(trials("sweep", rounds, COST_GRID))
     (warm_up, *_) = trials("warm again", 1, "client_lr=-3")
     alone += run_alone(warm_up, singly[1::2])
+    commands += run_commands(by_hand[1::2])
+    half, goal = sum(alone) / 2, f"(goal: {GOAL_RATIO} or less)"
     print(f"(a) {len(singly)} trials of {COST_TASK}, {rounds} rounds each, on {SLOTS} slots")
-    print(f"    run alone, one after the other     {alone:7.1f} s, half of it {alone / 2:.1f} s")
     print(f"    the sweep                          {together:7.1f} s")
-    print(
-        f"    ratio                              {together / (alone / 2):7.3f}   (goal: {GOAL_RATIO} or less)"
-    )
+    print(f"    run alone, as commands             {commands:7.1f} s, half of it {commands / 2:.1f} s")
+    print(f"    ratio                              {together / (commands / 2):7.3f}   {goal}")
+    print(f"    run alone in a warm process        {sum(alone):7.1f} s, half of it {half:.1f} s")
+    print(f"    ratio                              {together / half:7.3f}   {goal}")
+    shared = sum(beside[SLOTS:]) / len(beside[SLOTS:]) / (sum(alone) / len(alone))
+    print(f"    a trial beside another takes       {shared:7.3f} times as long as alone")
     print("(b) starting a trial, before its training begins")
-    print(f"    the first of each slot             {max(first):7.2f} s, with imports and data")
+    print(f"    the first of each slot             {max(starts[:SLOTS]):7.2f} s, with imports and data")
     print(
-        f"    all others, median and longest     {median(others):7.2f} s and {max(others):.2f} s   "
-        f"(goal: below {GOAL_START:g} s)",
+        f"    all others, median and longest     {median(starts[SLOTS:]):7.2f} s and "
+        f"{max(starts[SLOTS:]):.2f} s   (goal: below {GOAL_START:g} s)",
         flush=True,
     )
 

@@ -1,0 +1,215 @@
+"""What each fast path saves: the plain way and the fast way in turns, in one process of one thread.
+
+    python benchmarks/fast_paths.py [--repeats 9] [--write docs/performance.md]
+
+Printed are medians of both and their ratio. That both ways give the same numbers is tested elsewhere
+(`tests/test_descent.py`, `test_parts.py`); here only time counts. `--write` puts the table between the
+markers of a document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedopt.algorithms import adam
+from fedopt.algorithms.base import LocalSGD, Round
+from fedopt.algorithms.optimizers import in_pieces
+from fedopt.engine.allocation import ENVIRONMENT
+from fedopt.engine.runner import ClientJob, Runner
+from fedopt.experiments.bench.command import commit, machine
+from fedopt.experiments.bench.work import make_work
+from fedopt.files import write_atomically
+from fedopt.models.emnist import CharacterCNN
+from fedopt.tasks import TASKS
+
+BEGIN, END = "<!-- fast paths: begin -->", "<!-- fast paths: end -->"
+STEPS = 5  # of the client that is trained
+Way = Callable[[], object]
+
+
+class Saved(NamedTuple):
+    what: str
+    where: str
+    plain: float  # seconds
+    fast: float
+    ratio: float  # the median over pairs
+
+
+def compare(what: str, where: str, plain: Way, fast: Way, repeats: int) -> Saved:
+    times: tuple[list[float], list[float]] = ([], [])
+    for way in (plain, fast):
+        way()
+    for _ in range(repeats):
+        for way, seconds in zip((plain, fast), times, strict=True):
+            start = time.perf_counter()
+            way()
+            seconds.append(time.perf_counter() - start)
+    ratio = median(a / b for a, b in zip(*times, strict=True))
+    saved = Saved(what, where, median(times[0]), median(times[1]), ratio)
+    print(
+        f"{what}, {where}: {saved.plain:.4g} s, {saved.fast:.4g} s, {ratio:.2f}", file=sys.stderr, flush=True
+    )
+    return saved
+
+
+def trained(task: str, as_written: bool = False, whole: bool = False) -> Way:
+    """A client of `task` for a few steps; its algorithm as it is written, or on the whole model."""
+    work = make_work(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), 1, STEPS)
+    problem = replace(work.problem, touched=None) if whole else work.problem
+    runner = Runner(problem, ())
+    if as_written:
+        client = runner.algorithm.client
+        assert isinstance(client, LocalSGD)
+        runner.client = client.client
+    job = ClientJob(Round(0, work.client_lr, 1.0, 1, 1), 0)
+    return lambda: runner.run(job, (work.x,), None)
+
+
+class _TorchDropout(CharacterCNN):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout1, self.dropout2 = nn.Dropout(0.25), nn.Dropout(0.5)  # type: ignore[assignment]
+
+
+class _PlainCNN(_TorchDropout):
+    """The same network as most would write it: channels first, torch's dropout, ReLU before the maximum."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        h = F.relu(self.conv1(pixels.unsqueeze(1)))
+        h = self.pool(F.relu(self.conv2(h)))
+        h = F.relu(self.dense1(self.dropout1(h).flatten(1)))
+        logits: Tensor = self.dense2(self.dropout2(h))
+        return logits
+
+
+def network_step(model: nn.Module) -> Way:
+    parameters = list(model.parameters())
+    pixels, labels = torch.rand(20, 28, 28), torch.arange(20)
+
+    def step() -> None:
+        for _ in range(STEPS):
+            torch.autograd.grad(F.cross_entropy(model(pixels), labels), parameters)
+
+    return step
+
+
+def server_step(pieces: bool) -> Way:
+    optimizer = in_pieces(adam()) if pieces else adam()
+    x = torch.rand(5_000_500)
+    state = optimizer.init(x)
+    return lambda: optimizer.update(x, x, 0.1, 0, state)
+
+
+_VECTORS = """
+import time, torch
+torch.set_num_threads(1)
+x = torch.rand(11_227_812)
+x + x
+start = time.perf_counter()
+for _ in range(20):
+    x + x
+print((time.perf_counter() - start) / 20)
+"""
+
+
+def allocation(repeats: int) -> Saved:
+    """A sum of two vectors as long as a ResNet-18, in fresh processes with and without our settings."""
+    times: list[list[float]] = [[], []]
+    for _ in range(repeats):
+        for seconds, settings in zip(times, ({}, ENVIRONMENT), strict=True):
+            words = [sys.executable, "-c", _VECTORS]
+            done = subprocess.run(
+                words, env=os.environ | settings, capture_output=True, text=True, check=True
+            )
+            seconds.append(float(done.stdout))
+    ratio = median(a / b for a, b in zip(*times, strict=True))
+    return Saved("freed vectors stay with the process", "sum of 11 M numbers", *map(median, times), ratio)
+
+
+def measure(repeats: int) -> list[Saved]:
+    found = [
+        compare("client SGD in place", task, trained(task, as_written=True), trained(task), repeats)
+        for task in TASKS
+    ]
+    found.append(
+        compare("touched rows alone", "so_lr", trained("so_lr", whole=True), trained("so_lr"), repeats)
+    )
+    ours = network_step(CharacterCNN())
+    found.append(
+        compare("dropout from bytes", "step of the CNN", network_step(_TorchDropout()), ours, repeats)
+    )
+    found.append(
+        compare(
+            "that, channels last, ReLU after pooling",
+            "step of the CNN",
+            network_step(_PlainCNN()),
+            ours,
+            repeats,
+        )
+    )
+    found.append(
+        compare(
+            "server update in pieces", "Adam, 5 M numbers", server_step(False), server_step(True), repeats
+        )
+    )
+    return [*found, allocation(min(repeats, 3))]
+
+
+def table(found: list[Saved]) -> list[str]:
+    where = machine()
+    return [
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit() or 'unknown'}, {where['cpu']}, torch "
+        f"{where['torch']}, one thread; `python benchmarks/fast_paths.py`. Clients take {STEPS} steps, the "
+        f"network {STEPS} as well.",
+        "",
+        "| what | where | plain | fast | ratio |",
+        "|---|---|---:|---:|---:|",
+        *(
+            f"| {s.what} | {s.where} | {s.plain * 1e3:.3g} ms | {s.fast * 1e3:.3g} ms | {s.ratio:.2f} |"
+            for s in found
+        ),
+        "",
+    ]
+
+
+def write(lines: list[str], document: Path) -> None:
+    before, begin, rest = document.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{document} has no {BEGIN} and {END}; add them where the table belongs")
+    write_atomically(document, "\n".join([before + BEGIN, *lines, END + after]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put the table there")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = table(measure(asked.repeats))
+    print("\n".join(lines))
+    if asked.write:
+        write(lines, asked.write)
+
+
+_SCRATCH = tempfile.TemporaryDirectory()
+
+if __name__ == "__main__":
+    # The process measures as a worker would: with its settings, which are read when it starts.
+    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENVIRONMENT)
+    main()
