@@ -31,12 +31,11 @@ from fedopt.algorithms.optimizers import in_pieces
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.runner import ClientJob, Runner
 from fedopt.experiments.bench.command import commit, machine
+from fedopt.experiments.bench.document import Block
 from fedopt.experiments.bench.work import make_work
-from fedopt.files import write_atomically
 from fedopt.models.emnist import CharacterCNN
 from fedopt.tasks import TASKS
 
-BEGIN, END = "<!-- fast paths: begin -->", "<!-- fast paths: end -->"
 STEPS = 5  # of the client that is trained
 Way = Callable[[], object]
 
@@ -186,24 +185,17 @@ def table(found: list[Saved]) -> list[str]:
     ]
 
 
-def write(lines: list[str], document: Path) -> None:
-    before, begin, rest = document.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{document} has no {BEGIN} and {END}; add them where the table belongs")
-    write_atomically(document, "\n".join([before + BEGIN, *lines, END + after]))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put the table there")
     asked = parser.parse_args()
+    block = Block(asked.write, "fast paths") if asked.write else None
     torch.set_num_threads(1)
     lines = table(measure(asked.repeats))
     print("\n".join(lines))
-    if asked.write:
-        write(lines, asked.write)
+    if block:
+        block.write(lines)
 
 
 _SCRATCH = tempfile.TemporaryDirectory()

@@ -24,10 +24,10 @@ from statistics import median
 from typing import Any
 
 from fedopt.experiments.bench.command import commit, machine
+from fedopt.experiments.bench.document import Block
 from fedopt.experiments.bench.memory import Peak, family, megabytes
 from fedopt.files import write_atomically
 
-BEGIN, END = "<!-- growth: begin -->", "<!-- growth: end -->"
 QUIET = {"eval.every": 10_000, "eval.sample": 100, "checkpoint.every": 10_000}
 
 
@@ -259,17 +259,6 @@ def draw(result: dict[str, Any], file: Path) -> None:
     figure.savefig(file, metadata={"Date": None})
 
 
-def write(result: dict[str, Any], document: Path) -> None:
-    text = document.read_text()
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{document} has no {BEGIN} and {END}; add them where the table belongs")
-    draw(result, document.parent / "figures" / "growth.svg")
-    lines = ["![seconds a round and memory against cohort, population and workers](figures/growth.svg)", ""]
-    write_atomically(document, "\n".join([before + BEGIN, *lines, *table(result), END + after]))
-
-
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("axes", nargs="*", metavar="AXIS", help=f"{', '.join(AXES)}, rounds; all by default")
@@ -281,6 +270,7 @@ def main(words: Sequence[str] | None = None) -> None:
     names = asked.axes or [*AXES, "rounds"]
     if unknown := set(names) - {*AXES, "rounds"}:
         parser.error(f"unknown axis {min(unknown)!r}; there are {', '.join(AXES)} and rounds")
+    block = Block(asked.write, "growth") if asked.write else None
     result: dict[str, Any] = {"axes": {}}
     if asked.out and asked.out.exists():
         result = json.loads(asked.out.read_text())
@@ -298,9 +288,13 @@ def main(words: Sequence[str] | None = None) -> None:
             result["axes"][name] = [vars(p) for p in measure(AXES[name], asked.repeats)]
         if asked.out:
             write_atomically(asked.out, json.dumps(result, indent=1))
-    print("\n".join(table(result)))
-    if asked.write:
-        write(result, asked.write)
+    lines = table(result)
+    print("\n".join(lines))
+    if block:
+        draw(result, asked.write.parent / "figures" / "growth.svg")
+        block.write(
+            [f"![seconds a round and memory against {', '.join(names)}](figures/growth.svg)", "", *lines]
+        )
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         out = arguments.out or Path(scratch)
         if arguments.only != "c":
-            cost(out / "cost", 2 if arguments.quick else 40)
+            cost(out / "cost", 2 if arguments.quick else 60)
         if arguments.only != "a":
             for algorithm in FIND_GRIDS:
                 length = 3 if arguments.quick else FIND_ROUNDS

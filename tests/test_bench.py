@@ -20,6 +20,7 @@ from fedopt.engine.runner import ClientJob, Runner, single_thread
 from fedopt.errors import UserError
 from fedopt.experiments.bench import command
 from fedopt.experiments.bench.clock import CALLS, PASSES, clocked, spent
+from fedopt.experiments.bench.document import Block
 from fedopt.experiments.bench.gemm import Products
 from fedopt.experiments.bench.measure import compare_first_round
 from fedopt.experiments.bench.memory import Peak, family
@@ -31,6 +32,7 @@ from fedopt.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parent.parent
 SIDES = ROOT / "benchmarks" / "peers"
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 # Multiply-adds of one example: forward, and those of the first layer where its inputs are data, for which
 # backward has one product less than two.
@@ -297,7 +299,7 @@ def fedopt(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_a_small_run_prints_one_object_and_names_absent_peers(tmp_path):
     (tmp_path / "benchmarks" / "peers").mkdir(parents=True)
     (tmp_path / "benchmarks" / "peers" / "setup.py").write_text("")  # a repository without environments
-    (tmp_path / "page.md").write_text(f"before\n{command.BEGIN}\nold\n{command.END}\nafter\n")
+    (tmp_path / "page.md").write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     small = ["--clients", "2", "--steps", "1", "--repeats", "2", "--workers", "1", "--against", "pfl"]
     done = fedopt("bench", "emnist_ae", *small, "--write", "page.md", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -315,7 +317,7 @@ def test_a_small_run_prints_one_object_and_names_absent_peers(tmp_path):
     assert 0 < low <= numbers["gemm_share"] <= high
     assert 0 < numbers["waiting_share"] < numbers["engine_share"] < 1
     page = (tmp_path / "page.md").read_text()
-    assert page.startswith(f"before\n{command.BEGIN}\n") and page.endswith(f"\n{command.END}\nafter\n")
+    assert page.startswith(f"before\n{BEGIN}\n") and page.endswith(f"\n{END}\nafter\n")
     assert "| emnist_ae\\* |" in page and "old" not in page
 
 
@@ -373,7 +375,9 @@ def test_all_peers_have_a_side_with_pinned_requirements():
 
 
 def test_the_readme_holds_the_block_that_write_replaces():
-    command.check_block(ROOT / "benchmarks" / "README.md")
+    Block(ROOT / "benchmarks" / "README.md", "bench")
+    Block(ROOT / "docs" / "performance.md", "growth")
+    Block(ROOT / "docs" / "performance.md", "fast paths")
 
 
 def test_flat_order_is_the_order_of_the_peers_parameters(sides):

@@ -23,7 +23,7 @@ def scaffold(*, option: str = "II") -> Algorithm:
     """Control variates by option II (from the model difference) or I (a full gradient at x).
 
     A client keeps c_i; it starts at c when the client is first seen, so that a run in which no client
-    is seen twice is FedAvg to the bit.
+    is seen twice takes FedAvg's steps.
     """
 
     def init(x: Vector) -> ScaffoldState:

@@ -40,15 +40,15 @@ def bench(
 ) -> None:
     """Measure rounds per second, beside the machine's matrix products and other simulators."""
     from fedopt.experiments.bench import command
+    from fedopt.experiments.bench.document import Block
 
     def say(line: str) -> None:
         typer.echo(line, err=True)
 
-    if write is not None:
-        command.check_block(write)
+    block = Block(write, "bench") if write is not None else None
     result = command.bench(tasks or [], against, repeats, workers, clients, steps, seconds, say)
-    if write is not None:
-        command.write_block(result, write)
+    if block is not None:
+        block.write(command.document_lines(result))
     if as_json:
         typer.echo(json.dumps(result))
     else:

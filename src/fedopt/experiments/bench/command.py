@@ -17,10 +17,7 @@ from fedopt.errors import UserError, unknown
 from fedopt.experiments.api import cores
 from fedopt.experiments.bench.measure import Asked, Say, measure
 from fedopt.experiments.bench.peers import PEERS, Absent, find, parse_peers, peers_directory
-from fedopt.files import write_atomically
 from fedopt.tasks import TASKS
-
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def bench(
@@ -165,26 +162,8 @@ def print_result(result: dict[str, Any], console: Console | None = None) -> None
         console.print(line, highlight=False, markup=False)
 
 
-def check_block(file: Path) -> None:
-    """Refuse a document without markers before anything is measured."""
-    _around_block(file)
-
-
-def _around_block(file: Path) -> tuple[str, str]:
-    try:
-        text = file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--write {file} cannot be read ({error})") from error
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UserError(f"--write {file}: it has no {BEGIN} and {END}; add them where the table belongs")
-    return before, after
-
-
-def write_block(result: dict[str, Any], file: Path) -> None:
-    """Replace what stands between the markers of a document by the table of this result."""
-    before, after = _around_block(file)
+def document_lines(result: dict[str, Any]) -> list[str]:
+    """The table of a result, for a document."""
     head, found = rows(result)
     where = result["machine"]
     used = {
@@ -192,7 +171,7 @@ def write_block(result: dict[str, Any], file: Path) -> None:
         for numbers in result["tasks"].values()
         for name, peer in numbers["peers"].items()
     }
-    lines = [
+    return [
         f"{result['date'][:10]}, commit {result['commit'] or 'unknown'}, {where['cpu']} with "
         f"{where['cores']} cores, {where['system']}, Python {where['python']}, torch {where['torch']}.",
         "",
@@ -203,7 +182,6 @@ def write_block(result: dict[str, Any], file: Path) -> None:
         *(line.replace("*", r"\*") for line in notes(result)),
         *used.values(),
     ]
-    write_atomically(file, "\n".join([before + BEGIN, *lines, END + after]))
 
 
 def _words(peer: dict[str, Any]) -> str:
