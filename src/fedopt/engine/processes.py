@@ -32,6 +32,7 @@ from fedopt.errors import FedoptError, RunError, UserError
 
 _ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
 _DEATHS_PER_JOB = 3
+_AHEAD = 2  # jobs that a worker may have: it need not wait for the next while the server is busy
 # Read when a worker starts: one thread each.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -89,7 +90,7 @@ class _Worker:
         with worker_environment():
             self.process.start()
         theirs.close()
-        self.job: int | None = None  # position of the job it is on
+        self.jobs: deque[int] = deque()  # positions of those it was sent; it is on the first
 
     def stop(self) -> None:
         self.connection.close()  # it leaves when it finds nobody at the other end
@@ -189,22 +190,27 @@ class Processes:
         deaths: dict[int, int] = {}
 
         def hand_out() -> None:
-            for worker in self._workers:
-                if worker.job is None and waiting and (free or waiting[0] in slot_of):
+            for ahead in range(_AHEAD):
+                # The last jobs go to whoever is free first.
+                while len(waiting) > (len(self._workers) if ahead else 0):
+                    able = [worker for worker in self._workers if len(worker.jobs) == ahead]
+                    if not able or not (free or waiting[0] in slot_of):
+                        break
                     number = waiting.popleft()
                     if number not in slot_of:
                         slot_of[number] = free.popleft()
-                    self._dispatch(worker, number, jobs[number], slot_of[number], kept)
+                    self._dispatch(able[0], number, jobs[number], slot_of[number], kept)
 
         try:
             for position in range(len(jobs)):
                 hand_out()
                 while position not in replies:
-                    for number in self._collect(replies):
+                    for lost in self._collect(replies):
+                        number = lost[0]
                         deaths[number] = deaths.get(number, 0) + 1
                         if deaths[number] == _DEATHS_PER_JOB:
                             raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
-                        waiting.appendleft(number)
+                        waiting.extendleft(reversed(lost))
                     hand_out()  # also before the caller goes to work on what has come
                 reply, lengths = replies.pop(position)
                 slot = slot_of.pop(position)
@@ -222,28 +228,27 @@ class Processes:
         before = kept(job.client) if isinstance(job, ClientJob) else None
         if before is not None:
             self._shared.write(slot * self._per_slot, before)
-        worker.job = number
+        worker.jobs.append(number)
         try:
             worker.connection.send((number, job, slot, before is not None))
         except OSError:
             pass  # it has died; _collect finds out and the job is run again
 
-    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[int]:
-        """Wait for news: store finished jobs, replace dead workers, return the jobs these were on."""
+    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[list[int]]:
+        """Wait for news: store finished jobs, replace dead workers, return the jobs that each of these had."""
         lost = []
-        busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
+        busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.jobs}
         for connection in wait(list(busy)):
             place = busy[connection]  # type: ignore[index]
             worker = self._workers[place]
             try:
                 number, reply, lengths, failure = worker.connection.recv()
             except (EOFError, OSError):
-                assert worker.job is not None
-                lost.append(worker.job)
+                lost.append(list(worker.jobs))
                 self._replace(place)
                 continue
             if number is not None:  # None: a replaced worker is ready
-                worker.job = None
+                worker.jobs.popleft()
                 replies[number] = (reply, lengths)
             if failure is not None:
                 raise failure
@@ -252,15 +257,13 @@ class Processes:
     def _drain(self) -> None:
         """After an interruption, let workers finish what they are on, so that the next map starts clean."""
         for place, worker in enumerate(self._workers):
-            if worker.job is None:
-                continue
             try:
-                while worker.connection.recv()[0] is None:
-                    pass
+                while worker.jobs:
+                    if worker.connection.recv()[0] is not None:
+                        worker.jobs.popleft()
             except (EOFError, OSError):
                 self._replace(place)
                 self._await_ready(place)
-            worker.job = None
 
 
 def _name(job: Job) -> str:
