@@ -10,6 +10,7 @@ import fcntl
 import io
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from html import unescape
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -48,7 +50,9 @@ TINY = {
     "checkpoint.every": 1,
     "patience": 1,
 }
+T_1 = 12.70620  # Student's t for two seeds, from the table
 # 10^38 is the largest rate there is: it diverges at once
+SQUARE = "client_lr=0|2, server_lr=-1|1, tau=-2"
 GRID = "client_lr=1|2|38, server_lr=0, tau=-2"
 
 
@@ -156,6 +160,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(out, swept(out, algorithm="fedavg,fedadagrad"))
 
 
+@pytest.fixture(scope="module")
+def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedAdagrad at two client rates and two server rates, evaluated after 2 and 4 rounds."""
+    out = tmp_path_factory.mktemp("sweep") / "square"
+    swept(out, grid=SQUARE, algorithm="fedadagrad")
+    return out
+
+
 @pytest.fixture
 def copy(made: Made, tmp_path: Path) -> Path:
     return shutil.copytree(made.out, tmp_path / "sweep")
@@ -190,6 +202,7 @@ def test_the_winner_has_the_smallest_mean_train_loss_and_keeps_its_model(made: M
         assert part["best"]["run"] == [str(made.out / smallest["directory"])]
         assert part["best"]["score"] == float(smallest["train_loss"])
         assert part["best"]["point"]["client_lr"] == float(smallest["client_lr"])
+        assert (part["best"]["score_half"], part["best"]["score_n"]) == (None, 1)
         for row in rows:
             trial = made.out / row["directory"]
             if row is smallest:
@@ -231,6 +244,57 @@ def test_a_finished_sweep_runs_nothing_again_and_can_select_by_another_metric(co
         assert part["best"]["score"] == part["best"]["value"] == max(values)
 
 
+def mean_of(trial: Path, key: str, rounds: int) -> float:
+    """The mean of a measure over the evaluations of the first rounds, the model before training aside."""
+    lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
+    return fmean(x[key] for x in lines if x["split"] == "test" and 1 <= x["round"] <= rounds)
+
+
+@pytest.mark.parametrize(
+    ("select", "measure", "distance"),
+    [
+        ("train_loss", "recall_at_5", "1 percentage point"),
+        ("loss", "loss", "10 %"),
+        ("recall_at_5", "recall_at_5", "1 percentage point"),
+    ],
+)
+@pytest.mark.parametrize("rounds", [2, ROUNDS])
+def test_ease_is_of_the_selected_measure_after_the_asked_rounds_in_every_place(
+    square: Path, tmp_path: Path, select: str, measure: str, distance: str, rounds: int
+) -> None:
+    out = shutil.copytree(square, tmp_path / "sweep")
+    words = words_of("--out", out, "--select", select, grid=SQUARE, algorithm="fedadagrad", rounds=rounds)
+    done = fedopt(*words)
+    values = [mean_of(trial, measure, rounds) for trial in (out / "trials").iterdir()]
+    if measure == "loss":
+        best, near = min(values), [value <= 1.1 * min(values) + 1e-12 for value in values]
+    else:
+        best, near = max(values), [value >= max(values) - 0.01 - 1e-12 for value in values]
+    (row,) = [line for line in done.out.splitlines() if line.startswith(" fedadagrad")]
+    assert row.endswith(f" {sum(near) / 4 * 100:.0f} % ")
+    assert f"whose {measure.replace('_', ' ')} is within {distance} of its best" in done.out
+    found = json.loads(fedopt(*words, "--json").out)["algorithms"]["fedadagrad"]["near_best"]
+    assert found == {
+        "share": sum(near) / 4,
+        "within": sum(near),
+        "trials": 4,
+        "measure": measure,
+        "distance": distance,
+    }
+    name = measure.replace("_", " ")
+    shown = f"{best:.4f}" if measure == "loss" else f"{best * 100:.1f} %"
+    for _ in range(2):  # the sweep's own page, and that of `fedopt report`, which has the whole runs
+        page = (out / "report.html").read_text().rpartition('id="rates"')[2].partition('id="results"')[0]
+        text = re.sub(r"\s+", " ", unescape(re.sub("<[^>]*>", " ", page)))
+        assert f"coloured by its test {name} (" in text and f"best {name} with rates" in text
+        assert re.search(rf"fedadagrad {shown} .* {sum(near)} of 4 {sum(near) * 25} %", text), text
+        selected = "train loss" if select == "train_loss" else f"best {name}"
+        assert f"{selected}, by which this sweep selected" in text
+        if rounds < ROUNDS:
+            break
+        assert fedopt("report", out).code == 0
+
+
 @pytest.mark.parametrize("search", ["halving", "optuna"])
 def test_a_search_is_answered_from_what_is_on_disk(copy: Path, search: str) -> None:
     before = times_of(copy)
@@ -266,6 +330,14 @@ def test_more_rounds_extend_trials_and_those_without_checkpoints_begin_anew(
         assert load(trials[name]).round == ROUNDS + 2  # --keep all
 
 
+def test_an_axis_that_an_algorithm_has_not_is_named(made: Made, copy: Path) -> None:
+    (line,) = made.summary["remarks"]
+    assert line == "fedavg has no tau, so its grid has the 3 points of client_lr and server_lr"
+    done = fedopt(*words_of("--out", copy, algorithm="fedavg,fedadagrad"))
+    assert line in done.out.splitlines() and line in done.err.splitlines()
+    assert "no tau" not in fedopt(*words_of("--out", copy, algorithm="fedadagrad")).out
+
+
 def test_several_seeds_are_selected_by_their_mean(tmp_path: Path) -> None:
     out = tmp_path / "seeds"
     done = fedopt(*words_of("--out", out, "--workers", "1", "--seeds", "3:5", grid="client_lr=1|2", rounds=2))
@@ -276,7 +348,17 @@ def test_several_seeds_are_selected_by_their_mean(tmp_path: Path) -> None:
         trials = [out / name for name in row["directory"].split()]
         assert [info_of(trial)["seed"] for trial in trials] == [3, 4]
         assert float(row["train_loss"]) == pytest.approx(fmean(info_of(t)["train_loss"] for t in trials))
+        for name, key in (("train_loss", "train_loss"), ("recall_at_5", "value")):
+            a, b = (info_of(trial)[key] for trial in trials)
+            # s / sqrt(2) of two values is half their distance
+            assert float(row[f"{name}_half"]) == pytest.approx(T_1 * abs(a - b) / 2, rel=1e-5)
+        assert row["seeds"] == "2"
     assert float(rows[0]["train_loss"]) < float(rows[1]["train_loss"])
+    best = swept(out, "--seeds", "3:5", grid="client_lr=1|2", rounds=2)["algorithms"]["fedavg"]["best"]
+    assert (best["score"], best["score_half"], best["value"], best["value_half"]) == tuple(
+        float(rows[0][name]) for name in ("train_loss", "train_loss_half", "recall_at_5", "recall_at_5_half")
+    )
+    assert best["score_n"] == best["value_n"] == 2
     assert len([p for p in out.rglob("checkpoints") if p.is_dir()]) == 2  # both seeds of the winner
 
 
@@ -387,7 +469,7 @@ def test_a_killed_sweep_and_a_killed_slot_change_nothing(made: Made, tmp_path: P
 @pytest.mark.parametrize("moment", ["while slots start", "while trials run"])
 def test_an_interrupt_leaves_130_one_line_and_no_process(tmp_path: Path, moment: str) -> None:
     out = tmp_path / "interrupted"
-    with started(words_of("--out", out, "--workers", "1", rounds=5000)) as process:
+    with started(words_of("--out", out, "--workers", "1", grid="client_lr=1|2", rounds=5000)) as process:
         wait_for(lambda: slots_of(process) if moment == "while slots start" else rounds_in(out) > 2)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody gets it
         stdout, stderr = process.communicate(timeout=60)
@@ -433,7 +515,8 @@ def test_a_full_disk_ends_with_one_line_and_the_same_command_goes_on(copy: Path)
         (words_of(grid="cleint_lr=1"), "did you mean 'client_lr'"),
         (words_of(grid=""), "--grid is empty"),
         (words_of(grid="client_lr=1:0:1"), "no values"),
-        (words_of(grid="tau=-2"), "no axis that fedavg knows"),
+        (words_of(grid="tau=-2"), "only tau, which fedavg has not"),
+        (words_of(grid="tau=-2|-1", algorithm="fedadagrad,fedavgm"), "leave fedavgm out"),
         (words_of(grid="client.lrr=1|2"), "no key 'client.lrr'"),
         (words_of(grid="client.lr=-1|0"), "greater than 0"),
         (words_of(grid="client_lr=1", client__lr=0.1), "exclude each other"),
