@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import csv
 import fcntl
-import io
 import json
 import os
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -19,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from statistics import fmean
@@ -30,12 +28,12 @@ import pytest
 
 import small
 from fedopt import load
-from fedopt.cli import main
 from fedopt.engine.executors import Serial
 from fedopt.errors import UserError
 from fedopt.experiments.run import execute
 from fedopt.experiments.sweep import elastic
 from fedopt.experiments.sweep.elastic import Elastic
+from typed import fedopt, files_up_to, refused
 
 ROUNDS = 4
 TINY = {
@@ -56,12 +54,6 @@ SQUARE = "client_lr=0|2, server_lr=-1|1, tau=-2"
 GRID = "client_lr=1|2|38, server_lr=0, tau=-2"
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 def words_of(
     *more: str | Path,
     grid: str | Path = GRID,
@@ -76,32 +68,11 @@ def words_of(
     return [str(word) for word in words]
 
 
-def fedopt(*words: str | Path) -> Done:
-    """The command's own `main`, in this process; slots are processes of their own all the same."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    argv = ["fedopt", *map(str, words)]
-    with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as exit:
-            code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
 def swept(out: Path, *more: str | Path, **changes: Any) -> dict[str, Any]:
     done = fedopt(*words_of("--out", out, "--json", *more, **changes))
     assert done.code == 0, done.err
     result: dict[str, Any] = json.loads(done.out)
     return result
-
-
-def refused(done: Done, *words: str, code: int = 2) -> None:
-    """One line on stderr beside the progress, with the words in it, and the right exit code."""
-    assert (done.code, done.out) == (code, ""), done
-    (line,) = [line for line in done.err.splitlines() if line.startswith(("error: ", "failed: "))]
-    assert "Traceback" not in done.err
-    for word in words:
-        assert word in line, line
 
 
 def table_of(out: Path) -> list[dict[str, str]]:
@@ -481,23 +452,12 @@ def test_an_interrupt_leaves_130_one_line_and_no_process(tmp_path: Path, moment:
     assert not list(out.rglob("*.tmp"))
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """As on a disk that is full: this process and those it starts cannot write larger files."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_ends_with_one_line_and_the_same_command_goes_on(copy: Path) -> None:
     words = words_of("--out", copy, "--workers", "1", grid="client_lr=1|0.5")
     done_before = states_of(copy)
-    with files_of_at_most(100_000):  # a checkpoint has 202,000 bytes
+    with files_up_to(100_000):  # a checkpoint has 202,000 bytes
         done = fedopt(*words)
-    refused(done, "trial fedavg client_lr=0.5", "File too large", code=1)
+    refused(done, "trial fedavg client_lr=0.5", "File too large", code=1, after_progress=True)
     after = states_of(copy)
     assert {name: after[name] for name in done_before} == done_before
     assert not list(copy.rglob("*.tmp"))
