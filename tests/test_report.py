@@ -180,6 +180,16 @@ def test_a_sweep_has_a_map_for_each_tau_and_a_number_for_how_easy_it_is(tmp_path
     assert text.count("synthetic data") >= 7  # badge, facts, three charts, maps, ease, results
 
 
+@pytest.mark.parametrize("plan", ["{", "[]", '{"select": 3}', '{"select": "nonsense"}'])
+def test_a_sweep_that_does_not_say_what_it_selected_by_is_shown_by_the_tasks_metric(
+    tmp_path: Path, plan: str
+) -> None:
+    (tmp_path / "sweep.json").write_text(plan)
+    text = plain(page_without_plotly(grid(tmp_path / "trials")))
+    assert "coloured by its test accuracy" in text and "1 of 32 3 % 1 of 16" in text
+    assert "this sweep selected" not in text
+
+
 def test_a_cell_tells_its_trial(tmp_path: Path) -> None:
     page = page_without_plotly(grid(tmp_path))
     (trial,) = re.findall(r'data-trial="([^"]*44.0 %[^"]*)"', page)

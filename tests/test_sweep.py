@@ -276,11 +276,13 @@ def test_a_search_is_answered_from_what_is_on_disk(copy: Path, search: str) -> N
 
 def test_fewer_rounds_are_scored_as_such_a_run_would_be(copy: Path) -> None:
     before = times_of(copy)
-    best = swept(copy, rounds=3)["algorithms"]["fedavg"]["best"]
+    part = swept(copy, rounds=3)["algorithms"]["fedavg"]
+    best = part["best"]
     assert times_of(copy) == before
     expected = [fmean(losses_of(trials_of(copy)[name])[:3]) for name in ("fedavg 1", "fedavg 2")]
     assert best["score"] == pytest.approx(min(expected), rel=1e-12)
     # evaluated after 2 and 4 rounds, so nobody knows the metric after 3
+    assert (best["value"], part["near_best"]["share"], part["near_best"]["within"]) == (None, None, 0)
     refused(
         fedopt(*words_of("--out", copy, "--select", "recall_at_5", rounds=3)),
         "not evaluated after 3",
