@@ -194,7 +194,7 @@ def _cell(
         text = f"{trial.value * unit.factor:.{min(unit.digits, 3)}f}"
     else:
         style, text = "", MARKS.get(trial.state, "?")
-    kind = "cell" + ("" if trial.done else " ended") + (" marked" if marks else "")
+    kind = "cell" + ("" if style else " ended") + (" marked" if marks else "")
     lines = "\n".join(f"{key}\t{value}" for key, value in facts.items())
     mark = f'<span class="mark" aria-hidden="true">{marks}</span>' if marks else ""
     return (
