@@ -6,10 +6,8 @@ point, the real command is started.
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import resource
 import shlex
 import shutil
 import signal
@@ -17,11 +15,9 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -30,10 +26,10 @@ from safetensors.torch import load_file, save_file
 
 import publicfiles
 from fedopt import load, version
-from fedopt.cli import main
 from fedopt.data import synthetic_emnist
 from fedopt.data.imports import import_dataset
 from fedopt.models import CharacterCNN
+from typed import Done, fedopt, files_up_to, refused
 
 WRITERS = 4
 SMALL = {
@@ -47,43 +43,16 @@ SMALL = {
 }
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-def fedopt(*words: str | Path) -> Done:
-    """The command `fedopt WORDS...`."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    argv = ["fedopt", *map(str, words)]
-    with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as exit:
-            code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
 def small(command: str = "run", *words: str | Path, **changes: Any) -> list[str | Path]:
     """A command on a few writers; client__lr=0.1 stands for --set client.lr=0.1."""
     keys = SMALL | {key.replace("__", "."): value for key, value in changes.items()}
     sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    return [command, "emnist_cr", "--executor", "serial", *sets, *words]
+    place = [] if command == "sweep" else ["--executor", "serial"]
+    return [command, "emnist_cr", *place, *sets, *words]
 
 
 def run(out: Path, *words: str | Path, rounds: int = 3, **changes: Any) -> Done:
     return fedopt(*small("run", "--json", "--out", out, "--rounds", str(rounds), *words, **changes))
-
-
-def refused(done: Done, *words: str, code: int = 2) -> None:
-    """Nothing on stdout, one line on stderr that holds the words, and the right exit code."""
-    assert (done.code, done.out) == (code, "")
-    lines = done.err.splitlines()
-    assert len(lines) == 1, done.err
-    assert lines[0].startswith("error: " if code == 2 else "failed: ")
-    for word in words:
-        assert word in lines[0]
 
 
 def left_over(directory: Path) -> list[Path]:
@@ -523,6 +492,13 @@ def test_a_report_on_several_directories_lies_here_or_where_it_is_asked_for(
 def test_a_report_that_cannot_be_is_refused(several: Path, tmp_path: Path) -> None:
     refused(fedopt("report", tmp_path / "nothing"), str(tmp_path / "nothing"))
     refused(fedopt("report", several, "-o", several), str(several), "name a file")
+    (tmp_path / "file").write_text("mine")
+    for page in ("file/page.html", "file/deep/page.html"):
+        done = fedopt("report", several, "-o", tmp_path / page)
+        refused(done, f"{tmp_path / 'file'} is a file and not a directory", "another place")
+    for page in ("/proc/page.html", "/proc/new/page.html"):  # where nobody may write, not even root
+        refused(fedopt("report", several, "-o", page), f"cannot write {page}", "another place")
+    assert (tmp_path / "file").read_text() == "mine"
     refused(fedopt("report", several / "deep/er/seed-1"), "no run can be read", "run.json")
     info = several / "plain/run.json"
     info.write_text(info.read_text().replace("emnist_cr", "so_lr"))
@@ -937,17 +913,6 @@ def test_a_missing_file_is_named(name: str, copy: Path) -> None:
 
 
 # -- the world around
-
-
-@contextmanager
-def files_up_to(size: int) -> Iterator[None]:
-    """As on a full disk: writing more than `size` bytes to a file fails."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_disk_without_room_ends_the_run_with_exit_code_1_and_no_half_file(

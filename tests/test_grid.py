@@ -187,8 +187,10 @@ def test_points_are_all_combinations_with_the_last_axis_fastest() -> None:
 
 def test_edges_are_where_a_wider_grid_may_hold_a_better_point() -> None:
     grid = {"client_lr": (-2.0, -1.0, 0.0), "server_lr": (0.0, 1.0), "client.epochs": (1, 2, 3)}
-    assert edges({"client_lr": -2.0, "server_lr": 0.0, "client.epochs": 1}, grid) == ["client_lr"]
-    assert edges({"client_lr": -1.0, "server_lr": 0.0, "client.epochs": 1}, grid) == []
+    grid["tau"] = (-3.0,)  # one value is given, not tuned; two cannot have the best between them
+    point = {"client_lr": -2.0, "server_lr": 1.0, "client.epochs": 1, "tau": -3.0}
+    assert edges(point, grid) == ["client_lr", "server_lr"]
+    assert edges(point | {"client_lr": -1.0}, grid) == ["server_lr"]
 
 
 @pytest.mark.parametrize(  # the paper's appendix on grids: so_lr client 10^-1..10^3, server 10^-2..10^1.5

@@ -126,6 +126,28 @@ def test_trials_still_running_are_not_counted_and_none_done_is_no_share(tmp_path
     assert (none.share, none.within, none.total) == (None, 0, 2)
 
 
+def test_a_trial_whose_last_round_had_no_finite_client_is_not_near(tmp_path: Path) -> None:
+    records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.5, (1.0, 1.0): 0.5, (10.0, 1.0): 0.5})
+    rejected = {**records[2].train[-1], "loss": None, "clients": 0, "rejected": 2}
+    records[2] = records[2]._replace(train=[*records[2].train[:-1], rejected])  # done, by an earlier model
+    (found,) = grids(records)
+    assert [trial.value for trial in found.trials] == [0.5, 0.5, None]
+    assert ease(found, distance_of("accuracy"))[:3] == (2 / 3, 2, 3)
+
+
+def test_a_grid_is_compared_by_the_measure_that_is_named(tmp_path: Path) -> None:
+    records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.7, (1.0, 1.0): 0.6, (10.0, 1.0): 0.5})
+    losses = (1.00, 1.10, 1.12)  # two lie within a tenth of the smallest
+    records = [
+        record._replace(test=[{**line, "loss": loss} for line in record.test])
+        for record, loss in zip(records, losses, strict=True)
+    ]
+    (found,) = grids(records, "loss")
+    assert [trial.value for trial in found.trials] == pytest.approx(losses)
+    assert ease(found, distance_of("loss"))[:3] == (2 / 3, 2, 3)
+    assert ease(grids(records)[0], distance_of("accuracy"))[:3] == (1 / 3, 1, 3)
+
+
 @given(st.floats(0, 1), st.floats(0.001, 0.5), st.booleans(), st.booleans())
 @repeatable
 def test_what_is_still_near_lies_on_the_worse_side_of_the_best(

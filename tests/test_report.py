@@ -19,21 +19,11 @@ from fedopt.experiments.report.colours import background, scale_of
 from fedopt.experiments.report.curves import chart_data
 from fedopt.experiments.report.lines import drawn
 from fedopt.experiments.summary import summarise
-from written import MB, write_lines, write_run, write_trial
+from typed import files_up_to
+from written import write_lines, write_run, write_trial
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 T_2 = 4.302653  # Student's t for three seeds, from the table
-
-
-@pytest.fixture
-def three(tmp_path: Path) -> list[RunRecord]:
-    """Best final value 0.80, so the target is 0.72: never met, met exactly at round 4, met at round 2."""
-    runs, twice = tmp_path / "runs", 20 * MB
-    return [
-        write_run(runs / "a", "fedavg", (0.1, 0.5, 0.7), value=0.60, train_loss=0.9, seconds=3),
-        write_run(runs / "b", "scaffold", (0.1, 0.6, 0.72), value=0.66, seconds=5, per_round=twice),
-        write_run(runs / "c", "fedyogi", (0.1, 0.75, 0.85), value=0.80, train_loss=0.5, seconds=4),
-    ]
 
 
 @pytest.fixture
@@ -190,6 +180,16 @@ def test_a_sweep_has_a_map_for_each_tau_and_a_number_for_how_easy_it_is(tmp_path
     assert text.count("synthetic data") >= 7  # badge, facts, three charts, maps, ease, results
 
 
+@pytest.mark.parametrize("plan", ["{", "[]", '{"select": 3}', '{"select": "nonsense"}'])
+def test_a_sweep_that_does_not_say_what_it_selected_by_is_shown_by_the_tasks_metric(
+    tmp_path: Path, plan: str
+) -> None:
+    (tmp_path / "sweep.json").write_text(plan)
+    text = plain(page_without_plotly(grid(tmp_path / "trials")))
+    assert "coloured by its test accuracy" in text and "1 of 32 3 % 1 of 16" in text
+    assert "this sweep selected" not in text
+
+
 def test_a_cell_tells_its_trial(tmp_path: Path) -> None:
     page = page_without_plotly(grid(tmp_path))
     (trial,) = re.findall(r'data-trial="([^"]*44.0 %[^"]*)"', page)
@@ -266,11 +266,15 @@ def test_mixed_tasks_are_refused(three: list[RunRecord], tmp_path: Path) -> None
 def test_a_page_that_cannot_be_written_leaves_nothing_behind(three: list[RunRecord], tmp_path: Path) -> None:
     target = tmp_path / "out" / "report.html"
     target.mkdir(parents=True)  # a directory cannot be replaced by a file, whoever asks
-    with pytest.raises(RunError, match="cannot write .*report.html"):
+    with pytest.raises(UserError, match="report.html is a directory; name a file"):
         write_report(three, target, "blocked")
     assert list(target.parent.iterdir()) == [target]
-    with pytest.raises(RunError, match="cannot write"):
+    with pytest.raises(UserError, match="run.json is a file and not a directory; choose another place"):
         write_report(three, three[0].path / "run.json" / "report.html", "below a file")
+    target.rmdir()
+    with files_up_to(100_000), pytest.raises(RunError, match="cannot write .*report.html: File too large"):
+        write_report(three, target, "a full disk")  # which another place would not mend
+    assert list(target.parent.iterdir()) == []
 
 
 def test_an_interrupted_write_keeps_the_old_page(three: list[RunRecord], tmp_path: Path) -> None:

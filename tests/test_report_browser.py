@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +45,6 @@ for (const element of document.querySelectorAll("header *, main *")) {
 }
 return found.sort((a, b) => a[0] - b[0])[0];
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("needs Debian's packages chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-    for flag in (flags + "disable-component-update disable-sync").split():
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
-    yield session
-    session.quit()
 
 
 def three(root: Path) -> list[RunRecord]:
@@ -121,14 +102,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Make, Path]:
 
 @pytest.fixture
 def show(browser: Any, pages: dict[Make, Path]) -> Show:
-    """Opens the page of some runs with nothing left of what was there before."""
+    """Opens the page of some runs."""
 
     def opened(make: Make) -> Any:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-        browser.get("about:blank")
-        browser.get_log("browser")
-        browser.get_log("performance")
         browser.get(pages[make].as_uri())
         return browser
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -39,31 +37,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("needs Debian's packages chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-    for flag in (flags + "disable-component-update disable-sync").split():
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
-    yield session
-    session.quit()
-
-
 @pytest.fixture
 def opened(browser: Any, place: Path) -> Any:
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get_log("performance")
     browser.get((place / "index.html").as_uri())
     return browser
 
@@ -115,11 +90,23 @@ def test_cells_lead_to_their_runs_and_the_files_are_there(opened: Any) -> None:
 
 
 def test_the_page_fits_a_phone_and_follows_the_dark(opened: Any) -> None:
-    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": dark})
-    assert opened.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    for width in (390, 360):
+        metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+        opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        assert opened.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        whole = "return [...document.querySelectorAll(arguments[0])].filter(e => e.clientWidth).map(e => "
+        whole += "e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= innerWidth)"
+        for selector in (
+            ".figure svg",
+            ".scroll",
+            "caption span",
+        ):  # tables scroll in theirs
+            seen = opened.execute_script(whole, selector)
+            assert seen and all(seen), (width, selector)
+        scrolls = "return [...document.querySelectorAll('.scroll')].some(e => e.scrollWidth > e.clientWidth)"
+        assert opened.execute_script(scrolls)
     light = "return getComputedStyle(arguments[0])[arguments[1]].match(/\\d+/g).slice(0, 3).map(Number)"
     body = elements(opened, "body")[0]
     assert max(opened.execute_script(light, body, "backgroundColor")) < 60

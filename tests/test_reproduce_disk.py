@@ -145,6 +145,21 @@ def test_somebody_elses_directory_is_left_alone(tmp_path: Path) -> None:
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("index.html", "mine")]
 
 
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("file", "file is a file, and a reproduction is a directory; choose another --out"),
+        ("file/below", "cannot write to .*below: Not a directory; choose another --out"),
+        ("/proc/new", "cannot write to /proc/new: No such file or directory; choose another --out"),
+    ],
+)
+def test_a_place_that_cannot_be_a_directory_is_refused(tmp_path: Path, place: str, says: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UserError, match=says):
+        reproduce(Request("datasets", SMOKE, tmp_path / place, tasks="so_lr", data="synthetic"))
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "mine")]
+
+
 def test_two_reproductions_do_not_share_a_directory_at_once(tmp_path: Path) -> None:
     lock = lock_directory(tmp_path, "reproduction")
     with pytest.raises(UserError, match="in use by another reproduction"):

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import csv
 import fcntl
-import io
 import json
 import os
-import resource
+import re
 import shlex
 import shutil
 import signal
@@ -18,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -28,12 +28,12 @@ import pytest
 
 import small
 from fedopt import load
-from fedopt.cli import main
 from fedopt.engine.executors import Serial
 from fedopt.errors import UserError
 from fedopt.experiments.run import execute
 from fedopt.experiments.sweep import elastic
 from fedopt.experiments.sweep.elastic import Elastic
+from typed import fedopt, files_up_to, refused
 
 ROUNDS = 4
 TINY = {
@@ -48,14 +48,10 @@ TINY = {
     "checkpoint.every": 1,
     "patience": 1,
 }
+T_1 = 12.70620  # Student's t for two seeds, from the table
 # 10^38 is the largest rate there is: it diverges at once
+SQUARE = "client_lr=0|2, server_lr=-1|1, tau=-2"
 GRID = "client_lr=1|2|38, server_lr=0, tau=-2"
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
 
 
 def words_of(
@@ -72,32 +68,11 @@ def words_of(
     return [str(word) for word in words]
 
 
-def fedopt(*words: str | Path) -> Done:
-    """The command's own `main`, in this process; slots are processes of their own all the same."""
-    out, err, code = io.StringIO(), io.StringIO(), 0
-    argv = ["fedopt", *map(str, words)]
-    with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as exit:
-            code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
-    return Done(code, out.getvalue(), err.getvalue())
-
-
 def swept(out: Path, *more: str | Path, **changes: Any) -> dict[str, Any]:
     done = fedopt(*words_of("--out", out, "--json", *more, **changes))
     assert done.code == 0, done.err
     result: dict[str, Any] = json.loads(done.out)
     return result
-
-
-def refused(done: Done, *words: str, code: int = 2) -> None:
-    """One line on stderr beside the progress, with the words in it, and the right exit code."""
-    assert (done.code, done.out) == (code, ""), done
-    (line,) = [line for line in done.err.splitlines() if line.startswith(("error: ", "failed: "))]
-    assert "Traceback" not in done.err
-    for word in words:
-        assert word in line, line
 
 
 def table_of(out: Path) -> list[dict[str, str]]:
@@ -156,6 +131,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(out, swept(out, algorithm="fedavg,fedadagrad"))
 
 
+@pytest.fixture(scope="module")
+def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedAdagrad at two client rates and two server rates, evaluated after 2 and 4 rounds."""
+    out = tmp_path_factory.mktemp("sweep") / "square"
+    swept(out, grid=SQUARE, algorithm="fedadagrad")
+    return out
+
+
 @pytest.fixture
 def copy(made: Made, tmp_path: Path) -> Path:
     return shutil.copytree(made.out, tmp_path / "sweep")
@@ -190,6 +173,7 @@ def test_the_winner_has_the_smallest_mean_train_loss_and_keeps_its_model(made: M
         assert part["best"]["run"] == [str(made.out / smallest["directory"])]
         assert part["best"]["score"] == float(smallest["train_loss"])
         assert part["best"]["point"]["client_lr"] == float(smallest["client_lr"])
+        assert (part["best"]["score_half"], part["best"]["score_n"]) == (None, 1)
         for row in rows:
             trial = made.out / row["directory"]
             if row is smallest:
@@ -231,6 +215,57 @@ def test_a_finished_sweep_runs_nothing_again_and_can_select_by_another_metric(co
         assert part["best"]["score"] == part["best"]["value"] == max(values)
 
 
+def mean_of(trial: Path, key: str, rounds: int) -> float:
+    """The mean of a measure over the evaluations of the first rounds, the model before training aside."""
+    lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
+    return fmean(x[key] for x in lines if x["split"] == "test" and 1 <= x["round"] <= rounds)
+
+
+@pytest.mark.parametrize(
+    ("select", "measure", "distance"),
+    [
+        ("train_loss", "recall_at_5", "1 percentage point"),
+        ("loss", "loss", "10 %"),
+        ("recall_at_5", "recall_at_5", "1 percentage point"),
+    ],
+)
+@pytest.mark.parametrize("rounds", [2, ROUNDS])
+def test_ease_is_of_the_selected_measure_after_the_asked_rounds_in_every_place(
+    square: Path, tmp_path: Path, select: str, measure: str, distance: str, rounds: int
+) -> None:
+    out = shutil.copytree(square, tmp_path / "sweep")
+    words = words_of("--out", out, "--select", select, grid=SQUARE, algorithm="fedadagrad", rounds=rounds)
+    done = fedopt(*words)
+    values = [mean_of(trial, measure, rounds) for trial in (out / "trials").iterdir()]
+    if measure == "loss":
+        best, near = min(values), [value <= 1.1 * min(values) + 1e-12 for value in values]
+    else:
+        best, near = max(values), [value >= max(values) - 0.01 - 1e-12 for value in values]
+    (row,) = [line for line in done.out.splitlines() if line.startswith(" fedadagrad")]
+    assert row.endswith(f" {sum(near) / 4 * 100:.0f} % ")
+    assert f"whose {measure.replace('_', ' ')} is within {distance} of its best" in done.out
+    found = json.loads(fedopt(*words, "--json").out)["algorithms"]["fedadagrad"]["near_best"]
+    assert found == {
+        "share": sum(near) / 4,
+        "within": sum(near),
+        "trials": 4,
+        "measure": measure,
+        "distance": distance,
+    }
+    name = measure.replace("_", " ")
+    shown = f"{best:.4f}" if measure == "loss" else f"{best * 100:.1f} %"
+    for _ in range(2):  # the sweep's own page, and that of `fedopt report`, which has the whole runs
+        page = (out / "report.html").read_text().rpartition('id="rates"')[2].partition('id="results"')[0]
+        text = re.sub(r"\s+", " ", unescape(re.sub("<[^>]*>", " ", page)))
+        assert f"coloured by its test {name} (" in text and f"best {name} with rates" in text
+        assert re.search(rf"fedadagrad {shown} .* {sum(near)} of 4 {sum(near) * 25} %", text), text
+        selected = "train loss" if select == "train_loss" else f"best {name}"
+        assert f"{selected}, by which this sweep selected" in text
+        if rounds < ROUNDS:
+            break
+        assert fedopt("report", out).code == 0
+
+
 @pytest.mark.parametrize("search", ["halving", "optuna"])
 def test_a_search_is_answered_from_what_is_on_disk(copy: Path, search: str) -> None:
     before = times_of(copy)
@@ -241,11 +276,13 @@ def test_a_search_is_answered_from_what_is_on_disk(copy: Path, search: str) -> N
 
 def test_fewer_rounds_are_scored_as_such_a_run_would_be(copy: Path) -> None:
     before = times_of(copy)
-    best = swept(copy, rounds=3)["algorithms"]["fedavg"]["best"]
+    part = swept(copy, rounds=3)["algorithms"]["fedavg"]
+    best = part["best"]
     assert times_of(copy) == before
     expected = [fmean(losses_of(trials_of(copy)[name])[:3]) for name in ("fedavg 1", "fedavg 2")]
     assert best["score"] == pytest.approx(min(expected), rel=1e-12)
     # evaluated after 2 and 4 rounds, so nobody knows the metric after 3
+    assert (best["value"], part["near_best"]["share"], part["near_best"]["within"]) == (None, None, 0)
     refused(
         fedopt(*words_of("--out", copy, "--select", "recall_at_5", rounds=3)),
         "not evaluated after 3",
@@ -266,6 +303,14 @@ def test_more_rounds_extend_trials_and_those_without_checkpoints_begin_anew(
         assert load(trials[name]).round == ROUNDS + 2  # --keep all
 
 
+def test_an_axis_that_an_algorithm_has_not_is_named(made: Made, copy: Path) -> None:
+    (line,) = made.summary["remarks"]
+    assert line == "fedavg has no tau, so its grid has the 3 points of client_lr and server_lr"
+    done = fedopt(*words_of("--out", copy, algorithm="fedavg,fedadagrad"))
+    assert line in done.out.splitlines() and line in done.err.splitlines()
+    assert "no tau" not in fedopt(*words_of("--out", copy, algorithm="fedadagrad")).out
+
+
 def test_several_seeds_are_selected_by_their_mean(tmp_path: Path) -> None:
     out = tmp_path / "seeds"
     done = fedopt(*words_of("--out", out, "--workers", "1", "--seeds", "3:5", grid="client_lr=1|2", rounds=2))
@@ -276,7 +321,17 @@ def test_several_seeds_are_selected_by_their_mean(tmp_path: Path) -> None:
         trials = [out / name for name in row["directory"].split()]
         assert [info_of(trial)["seed"] for trial in trials] == [3, 4]
         assert float(row["train_loss"]) == pytest.approx(fmean(info_of(t)["train_loss"] for t in trials))
+        for name, key in (("train_loss", "train_loss"), ("recall_at_5", "value")):
+            a, b = (info_of(trial)[key] for trial in trials)
+            # s / sqrt(2) of two values is half their distance
+            assert float(row[f"{name}_half"]) == pytest.approx(T_1 * abs(a - b) / 2, rel=1e-5)
+        assert row["seeds"] == "2"
     assert float(rows[0]["train_loss"]) < float(rows[1]["train_loss"])
+    best = swept(out, "--seeds", "3:5", grid="client_lr=1|2", rounds=2)["algorithms"]["fedavg"]["best"]
+    assert (best["score"], best["score_half"], best["value"], best["value_half"]) == tuple(
+        float(rows[0][name]) for name in ("train_loss", "train_loss_half", "recall_at_5", "recall_at_5_half")
+    )
+    assert best["score_n"] == best["value_n"] == 2
     assert len([p for p in out.rglob("checkpoints") if p.is_dir()]) == 2  # both seeds of the winner
 
 
@@ -387,7 +442,7 @@ def test_a_killed_sweep_and_a_killed_slot_change_nothing(made: Made, tmp_path: P
 @pytest.mark.parametrize("moment", ["while slots start", "while trials run"])
 def test_an_interrupt_leaves_130_one_line_and_no_process(tmp_path: Path, moment: str) -> None:
     out = tmp_path / "interrupted"
-    with started(words_of("--out", out, "--workers", "1", rounds=5000)) as process:
+    with started(words_of("--out", out, "--workers", "1", grid="client_lr=1|2", rounds=5000)) as process:
         wait_for(lambda: slots_of(process) if moment == "while slots start" else rounds_in(out) > 2)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: everybody gets it
         stdout, stderr = process.communicate(timeout=60)
@@ -399,23 +454,12 @@ def test_an_interrupt_leaves_130_one_line_and_no_process(tmp_path: Path, moment:
     assert not list(out.rglob("*.tmp"))
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """As on a disk that is full: this process and those it starts cannot write larger files."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_ends_with_one_line_and_the_same_command_goes_on(copy: Path) -> None:
     words = words_of("--out", copy, "--workers", "1", grid="client_lr=1|0.5")
     done_before = states_of(copy)
-    with files_of_at_most(100_000):  # a checkpoint has 202,000 bytes
+    with files_up_to(100_000):  # a checkpoint has 202,000 bytes
         done = fedopt(*words)
-    refused(done, "trial fedavg client_lr=0.5", "File too large", code=1)
+    refused(done, "trial fedavg client_lr=0.5", "File too large", code=1, after_progress=True)
     after = states_of(copy)
     assert {name: after[name] for name in done_before} == done_before
     assert not list(copy.rglob("*.tmp"))
@@ -433,7 +477,8 @@ def test_a_full_disk_ends_with_one_line_and_the_same_command_goes_on(copy: Path)
         (words_of(grid="cleint_lr=1"), "did you mean 'client_lr'"),
         (words_of(grid=""), "--grid is empty"),
         (words_of(grid="client_lr=1:0:1"), "no values"),
-        (words_of(grid="tau=-2"), "no axis that fedavg knows"),
+        (words_of(grid="tau=-2"), "only tau, which fedavg has not"),
+        (words_of(grid="tau=-2|-1", algorithm="fedadagrad,fedavgm"), "leave fedavgm out"),
         (words_of(grid="client.lrr=1|2"), "no key 'client.lrr'"),
         (words_of(grid="client.lr=-1|0"), "greater than 0"),
         (words_of(grid="client_lr=1", client__lr=0.1), "exclude each other"),

@@ -19,17 +19,6 @@ T_2 = 4.302653  # Student's t for three seeds, from the table
 FIRST, NEAR, FAR = (0.70, 0.72, 0.74), (0.71, 0.70, 0.745), (0.60, 0.62, 0.64)
 
 
-@pytest.fixture
-def three(tmp_path: Path) -> list[RunRecord]:
-    """Best final value 0.80, so the target is 0.72: never met, met exactly at round 4, met at round 2."""
-    runs, twice = tmp_path / "runs", 20 * MB
-    return [
-        write_run(runs / "a", "fedavg", (0.1, 0.5, 0.7), value=0.60, train_loss=0.9, seconds=3),
-        write_run(runs / "b", "scaffold", (0.1, 0.6, 0.72), value=0.66, seconds=5, per_round=twice),
-        write_run(runs / "c", "fedyogi", (0.1, 0.75, 0.85), value=0.80, train_loss=0.5, seconds=4),
-    ]
-
-
 def seeds(root: Path, name: str, values: tuple[float, ...], **info: Any) -> list[RunRecord]:
     return [
         write_trial(root / f"{name}-{seed}", name, (0.1, 1.0), value, seed=seed, **info)

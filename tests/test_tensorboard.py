@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import resource
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,11 +21,12 @@ from fedopt.engine.loop import Step
 from fedopt.errors import RunError, UserError
 from fedopt.experiments.run import RunResult
 from fedopt.tasks import TASKS
-from test_cli import fedopt as command
-from test_cli import refused
 from test_cli import small as small_command
+from typed import fedopt as command
+from typed import files_up_to, refused
 
 ROUNDS = 5
+SWEEP = ["sweep", "--algorithm", "fedavg", "--workers", "1"]
 COUNTS = "clients rejected skipped examples bytes_down bytes_up bytes_total client_lr server_lr".split()
 
 
@@ -64,7 +64,7 @@ def expected(run: Path) -> dict[str, list[tuple[int, float]]]:
     for text in (run / "metrics.jsonl").read_text().splitlines():
         line = json.loads(text)
         names = ["loss", *COUNTS] if line["split"] == "train" else ["loss", "accuracy"]
-        for name in names:
+        for name in [name for name in names if line[name] is not None]:
             found.setdefault(f"{line['split']}/{name}", []).append((line["round"], line[name]))
     return found
 
@@ -152,7 +152,20 @@ def test_the_commands_write_event_files_for_every_run(tmp_path: Path) -> None:
     assert all(same(run) for run in runs)
 
 
-@pytest.mark.parametrize("words", [["run"], ["compare", "--algorithms", "fedavg"]])
+def test_every_trial_of_a_sweep_has_event_files_also_those_that_were_over_before(tmp_path: Path) -> None:
+    out = tmp_path / "sweep"
+    words = small_command(*SWEEP, "--out", out, "--rounds", "2", patience=1)
+    assert command(*words, "--grid", "client_lr=-1").code == 0
+    assert not list(out.rglob("tensorboard"))
+    done = command(*words, "--grid", "client_lr=-1|-2|38", "--tensorboard")  # the largest rate diverges
+    assert done.code == 0, done.err
+    runs = list((out / "trials").iterdir())
+    assert len(runs) == 3 and all(same(run) for run in runs)
+    commands = [json.loads((run / "run.json").read_text())["command"] for run in runs]
+    assert sum("--tensorboard" in text for text in commands) == 2  # one was made before
+
+
+@pytest.mark.parametrize("words", [["run"], ["compare", "--algorithms", "fedavg"], SWEEP])
 def test_without_the_package_one_line_says_what_to_install_before_anything_runs(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,14 +179,11 @@ def test_without_the_package_one_line_says_what_to_install_before_anything_runs(
 
 def test_a_disk_without_room_for_events_ends_the_run_in_one_line(tmp_path: Path) -> None:
     train(tmp_path / "run", 2, tensorboard=False)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, limit[1]))
     try:
-        with pytest.raises(RunError, match="cannot write .*tensorboard") as caught:
+        with files_up_to(300), pytest.raises(RunError, match="cannot write .*tensorboard") as caught:
             train(tmp_path / "run", 2)
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, before)
     assert "\n" not in str(caught.value)
     assert os.listdir(tmp_path / "run/tensorboard") == []

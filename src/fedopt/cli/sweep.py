@@ -16,6 +16,7 @@ from fedopt.cli.options import (
     Seeds,
     Set,
     TaskArgument,
+    TensorBoard,
     Workers,
     seeds_of,
     settings_of,
@@ -51,6 +52,7 @@ def sweep(
     out: Annotated[
         Path | None, typer.Option(help="For trials, table and report; continued if it exists.", metavar="DIR")
     ] = None,
+    tensorboard: TensorBoard = False,
     as_json: Json = False,
 ) -> None:
     """Tune algorithms on TASK: trials side by side, the best of each by the paper's rule, one report."""
@@ -71,6 +73,7 @@ def sweep(
         search=search,
         trials=trials,
         keep=keep,
+        tensorboard=tensorboard,
     )
     swept = command.sweep(asked, workers, out)
     typer.echo(json.dumps(results.summary(swept))) if as_json else results.print_sweep(swept)

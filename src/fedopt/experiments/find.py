@@ -5,6 +5,7 @@ One damaged run among many is named and left out, so that the others can still b
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from fedopt.errors import UserError
 from fedopt.experiments.records import RunRecord, read_run
 
+SWEEP = "sweep.json"  # what a sweep was asked for, in its directory
 MARKS = ("run.json", "metrics.jsonl")  # either makes a directory a run, even one that has lost the other
 
 
@@ -39,6 +41,17 @@ def find_runs(paths: Sequence[Path]) -> Found:
             except UserError as error:
                 found.damaged.append(str(error))
     return found
+
+
+def selection_of(records: Sequence[RunRecord]) -> str | None:
+    """What a sweep selected by, if `records` are trials of one; its directory says so."""
+    plans = {record.path.parent.parent / SWEEP for record in records}
+    try:
+        (plan,) = plans
+        select = json.loads(plan.read_bytes())["select"]
+    except (OSError, ValueError, KeyError, TypeError):  # several, none, or damaged: a report can do without
+        return None
+    return select if isinstance(select, str) else None
 
 
 def run_directories(path: Path) -> Iterator[Path]:

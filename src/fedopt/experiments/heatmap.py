@@ -15,9 +15,11 @@ from typing import NamedTuple
 from fedopt.experiments.records import RunRecord, flatten
 from fedopt.experiments.seeds import Group, groups
 from fedopt.experiments.summary import (
+    final,
     final_loss,
-    final_value,
     is_fraction,
+    is_higher_better,
+    is_trained,
     setting_text,
     state_of,
     worth_counting,
@@ -38,7 +40,7 @@ class Trial(NamedTuple):
     tau: float | None
     group: Group
     state: str  # "" when done, else diverged, failed, pruned or unfinished
-    value: float | None  # the task's metric
+    value: float | None  # what is compared: the task's metric or another measure
     train_loss: float | None
 
     @property
@@ -55,7 +57,7 @@ class Grid(NamedTuple):
 
     @property
     def best(self) -> Trial | None:
-        """The best by the task's metric, among the trials that are done."""
+        """The best by what is compared, among the trials that are done."""
         known = [trial for trial in self.trials if trial.done and trial.value is not None]
         sign = -1.0 if self.higher_is_better else 1.0
         return min(known, key=lambda trial: sign * (trial.value or 0.0), default=None)
@@ -133,23 +135,30 @@ def ease(grid: Grid, distance: Distance) -> Ease:
     it. One that has not ended is not counted.
     """
     ended = [trial for trial in grid.trials if trial.state != "unfinished"]
-    best = grid.best
-    if best is None or best.value is None:
-        return Ease(None, 0, len(ended), distance)
-    edge, slack = distance.reach(best.value, grid.higher_is_better), ROUNDING * abs(best.value)
-    values = [trial.value for trial in ended if trial.done and trial.value is not None]
-    near = [v >= edge - slack if grid.higher_is_better else v <= edge + slack for v in values]
-    return Ease(sum(near) / len(ended), sum(near), len(ended), distance)
+    return ease_of([t.value if t.done else None for t in ended], grid.higher_is_better, distance)
 
 
-def grids(records: Sequence[RunRecord]) -> list[Grid]:
+def ease_of(values: Sequence[float | None], higher_is_better: bool, distance: Distance) -> Ease:
+    """The share of `values`, one for each trial that has ended, within `distance` of the best of them."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return Ease(None, 0, len(values), distance)
+    best = max(known) if higher_is_better else min(known)
+    edge, slack = distance.reach(best, higher_is_better), ROUNDING * abs(best)
+    near = [v >= edge - slack if higher_is_better else v <= edge + slack for v in known]
+    return Ease(sum(near) / len(values), sum(near), len(values), distance)
+
+
+def grids(records: Sequence[RunRecord], measure: str | None = None) -> list[Grid]:
     """The grids among `records`, in order of first appearance; a method with one trial is not a grid.
 
-    A configuration that was run twice is one trial, the longer one.
+    Trials are compared by `measure`, the task's metric by default. A configuration that was run twice is
+    one trial, the longer one.
     """
+    measure = measure or (records[0].metric if records else "")
     found: dict[str, dict[Axes, Trial]] = {}
     for group in groups(records):
-        trial = _trial(group)
+        trial = _trial(group, measure)
         if trial is not None:
             trials = found.setdefault(_method_key(group.records[0]), {})
             other = trials.get(_axes(trial))
@@ -157,7 +166,11 @@ def grids(records: Sequence[RunRecord]) -> list[Grid]:
                 trials[_axes(trial)] = trial
     several = [list(trials.values()) for trials in found.values() if len(trials) > 1]
     return [
-        Grid(name, trials[0].group.records[0].higher_is_better, tuple(sorted(trials, key=_axes)))
+        Grid(
+            name,
+            is_higher_better(trials[0].group.records[0], measure),
+            tuple(sorted(trials, key=_axes)),
+        )
         for name, trials in zip(_method_names(several), several, strict=True)
     ]
 
@@ -191,15 +204,15 @@ def exponent(rate: float) -> str:
     return f"{round(math.log10(rate), 2) + 0.0:g}".replace("-", "−")
 
 
-def _trial(group: Group) -> Trial | None:
+def _trial(group: Group, measure: str) -> Trial | None:
     settings = flatten(group.records[0].config)
     rates = [settings.get(key) for key in ("client.lr", "server.lr")]
     if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
         return None  # a run of somebody's own that has no such rates
     client, server = (_rounded(rate) for rate in rates)
     tau = settings.get("server.tau")
-    counted = worth_counting(group.records)
-    values = [v for record in counted if (v := final_value(record)) is not None]
+    counted = [r for r in worth_counting(group.records) if is_trained(r, r.rounds)]
+    values = [v for record in counted if (v := final(record, measure)) is not None]
     losses = [v for record in counted if (v := final_loss(record)) is not None]
     return Trial(
         client_lr=client,

@@ -11,9 +11,16 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple
 
 from fedopt.errors import UserError
-from fedopt.experiments.records import LAST_ROUNDS, RunRecord, config_differences, number
+from fedopt.experiments.records import (
+    LAST_ROUNDS,
+    LOWER_IS_BETTER,
+    RunRecord,
+    config_differences,
+    number,
+)
 from fedopt.experiments.seeds import NOT_THE_CONFIGURATION, Group, groups, interval, seed_of
 
+TRAIN_LOSS = "train_loss"  # what the paper selects by: the mean training loss over the last 100 rounds
 NEAR_BEST = 0.1  # the target is what comes this near, as a fraction, to the best final value
 FRACTIONS = ("accuracy", "recall", "precision", "f1")  # metrics shown in per cent
 FAILED = ("diverged", "failed")
@@ -179,6 +186,28 @@ def final_loss(record: RunRecord) -> float | None:
     return _recorded_or_mean(record, "train_loss", "train", "loss")
 
 
+def is_trained(record: RunRecord, round: int) -> bool:
+    """Whether `round` trained: one without a finite client is no training, and whoever ends with one is on
+    the way to diverging, though its model is that of an earlier round."""
+    lines = [line for line in record.train if line["round"] == round]
+    end = lines[-1] if lines else {}
+    return number(end.get("loss")) is not None or not (end.get("clients") or end.get("rejected"))
+
+
+def final(record: RunRecord, measure: str) -> float | None:
+    """The mean over the last rounds of a measure by name: the train loss, or a metric of the evaluations."""
+    if measure == TRAIN_LOSS:
+        return final_loss(record)
+    return final_value(record) if measure == record.metric else _mean_of_last(record, "test", measure)
+
+
+def is_higher_better(record: RunRecord, measure: str) -> bool:
+    """Which way `measure` goes, which a run says of its task's metric only."""
+    if measure == record.metric:
+        return record.higher_is_better
+    return measure != TRAIN_LOSS and measure not in LOWER_IS_BETTER
+
+
 def bytes_at(record: RunRecord, rounds: Sequence[int]) -> list[float]:
     """What had been sent up and down, in bytes, by the end of each of `rounds`; empty if not recorded."""
     known, totals = record.curve("train", "bytes_total")
@@ -288,6 +317,10 @@ def _recorded_or_mean(
         recorded is not None and record.status == "done"
     ):  # while a run is extended, its old result stands there
         return recorded
+    return _mean_of_last(record, split, key)
+
+
+def _mean_of_last(record: RunRecord, split: Literal["train", "test"], key: str) -> float | None:
     first = max(1, record.rounds - LAST_ROUNDS + 1)  # round 0 is the model before training
     tail = [value for at, value in zip(*record.curve(split, key), strict=True) if at >= first]
     return fmean(tail) if tail else None

@@ -172,7 +172,8 @@ def _central_entry(study: Study, optimizer: str, method: str) -> Entry:
     detail = ""
     if result.value is not None:
         at = result.spec.at
-        at_edge = edges(at, {"client_lr": study.central_rates(optimizer)})
+        rates = study.central_rates(optimizer)
+        at_edge = len(rates) > 2 and edges(at, {"client_lr": rates})  # of two, every one is at an edge
         detail = chosen_text(at, "at the edge of the grid: a better one may lie beyond" if at_edge else "")
         result = study.test_result(result.spec)
     entry = entry_of(DECAY_TASK, method, result, study.word(DECAY_TASK), detail)

@@ -87,7 +87,7 @@ def _table(table: Table, out: Path) -> str:
     body = body if table.compare else f"<tbody>{body}</tbody>"
     note = f'<p class="quiet">{escape(table.note)}</p>' if table.note else ""
     return (
-        f'<div class="scroll" tabindex="0"><table><caption>{escape(table.title)}</caption>'
+        f'<div class="scroll" tabindex="0"><table><caption><span>{escape(table.title)}</span></caption>'
         f"<thead><tr>{corner}{head}</tr></thead>{body}</table></div>{note}"
     )
 

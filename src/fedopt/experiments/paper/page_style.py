@@ -21,10 +21,14 @@ nav ul{columns:16rem;padding-left:1.1rem;margin:.5rem 0 0}
 .badge{display:inline-block;font-size:.75rem;font-weight:600;vertical-align:middle;color:var(--badge);
 background:var(--badge-back);border-radius:999px;padding:.1rem .6rem;margin-left:.4rem;white-space:nowrap}
 .figure,.scroll{overflow-x:auto;margin:.75rem 0;max-width:100%}
-.figure svg{display:block;width:100%;height:auto;max-width:calc(var(--wide)*1.5px);
-min-width:min(calc(var(--wide)*1px),44rem)}
+.figure svg{display:block;width:100%;height:auto;max-width:min(100%,calc(var(--wide)*1.5px))}
+.scroll{background:linear-gradient(to right,var(--sheet) 1rem,transparent) 0 0/2rem 100% local,
+linear-gradient(to left,var(--sheet) 1rem,transparent) 100% 0/2rem 100% local,
+linear-gradient(to right,var(--line),transparent) 0 0/.8rem 100%,
+linear-gradient(to left,var(--line),transparent) 100% 0/.8rem 100%;background-repeat:no-repeat}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
-caption{text-align:left;font-weight:600;padding:.25rem 0;position:sticky;left:0}
+caption{text-align:left;font-weight:600;padding:.25rem 0}
+caption span{display:inline-block;position:sticky;left:0;max-width:calc(100vw - 3.5rem)}
 th,td{padding:.2rem .6rem;text-align:right;white-space:nowrap;vertical-align:top}
 th{font-weight:600}
 thead th{border-bottom:2px solid var(--line);vertical-align:bottom}
@@ -38,6 +42,7 @@ tbody{border-bottom:1px solid var(--line)}
 code{font:.85em/1.4 ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .again code{background:var(--back);padding:.15rem .35rem;border-radius:4px}
 summary{cursor:pointer;color:var(--soft);font-size:.9rem}
-@media(max-width:40rem){body{padding:.4rem}header,section{padding:.7rem .75rem}}
+@media(max-width:40rem){body{padding:.4rem}header,section{padding:.7rem .75rem}
+table{font-size:.8125rem}th,td{padding:.2rem .4rem}}
 @media print{body{background:none}section{break-inside:avoid;border:0}}
 """

@@ -126,6 +126,8 @@ def _claim(request: Request) -> int:
         else:
             return lock_directory(request.out, "reproduction")
         raise UserError(f"{request.out} holds a reproduction {held}; choose another --out")
+    if request.out.exists() and not request.out.is_dir():
+        raise UserError(f"{request.out} is a file, and a reproduction is a directory; choose another --out")
     if request.out.is_dir():
         names = [entry.name for entry in request.out.iterdir()]
         others = sorted(name for name in names if name != "runs" and not name.startswith("."))

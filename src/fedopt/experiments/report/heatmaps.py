@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from fedopt.experiments.find import selection_of
 from fedopt.experiments.heatmap import (
     Ease,
     Grid,
@@ -23,7 +24,7 @@ from fedopt.experiments.heatmap import (
 from fedopt.experiments.records import LAST_ROUNDS, RunRecord
 from fedopt.experiments.report.colours import Scale, background, scale_of
 from fedopt.experiments.report.words import tag, units_kept
-from fedopt.experiments.summary import Unit, setting_text, unit_of
+from fedopt.experiments.summary import TRAIN_LOSS, Unit, setting_text, unit_of
 from fedopt.experiments.table import ABSENT
 
 FULLEST = 30  # more values on an axis than this are not a grid
@@ -35,18 +36,22 @@ STAR, RING = "★", "○"
 
 def heat_maps(records: Sequence[RunRecord]) -> str:
     """The section of heat maps and of how easy each method is to tune; nothing where no rates were tried."""
-    tuned = [grid for grid in grids(records) if _maps(grid)]
+    select = selection_of(records)
+    metric = _compared(records, select)
+    tuned = [grid for grid in grids(records, metric) if _maps(grid)]
     values = [t.value for grid in tuned for t in grid.trials if t.done and t.value is not None]
     if not tuned:
         return ""
-    metric, higher = records[0].metric, records[0].higher_is_better
     unit = unit_of(metric)
-    scale = scale_of(values, higher) if values else Scale(0.0, 1.0, False)
+    scale = scale_of(values, tuned[0].higher_is_better) if values else Scale(0.0, 1.0, False)
     cards = "".join(_card(at, grid, scale, unit, metric) for at, grid in enumerate(tuned))
+    ours = ", by which this sweep selected"
     note = (
         f"Each cell is a trial, coloured by its test {unit.name} (mean over the last {LAST_ROUNDS} rounds, "
         "or all if there are fewer); rates are in log10, and all maps share one scale. "
-        f"{STAR} best {unit.name}. {RING} the paper's choice, the smallest train loss. {_legend(tuned)} "
+        f"{STAR} best {unit.name}{ours if select == metric else ''}. "
+        f"{RING} the paper's choice, the smallest train loss{ours if select == TRAIN_LOSS else ''}. "
+        f"{_legend(tuned)} "
         f"{_lengths(tuned)}Point at a cell, or move to it with Tab and the arrow keys, to see its trial."
     )
     return (
@@ -54,6 +59,15 @@ def heat_maps(records: Sequence[RunRecord]) -> str:
         f'{_bar(scale, unit) if values else ""}<div class="maps">{cards}</div>'
         f"{_ease(tuned, unit, metric, records)}</section>"
     )
+
+
+def _compared(records: Sequence[RunRecord], select: str | None) -> str:
+    """What the maps show: what a sweep selected by, if that is a metric of the runs, else the task's metric.
+
+    The train loss selects and is not shown, as in the paper's figures.
+    """
+    measured = any(select in line for record in records for line in record.test[-1:])
+    return select if select and select != TRAIN_LOSS and measured else records[0].metric
 
 
 def _maps(grid: Grid) -> list[HeatMap]:
@@ -71,6 +85,9 @@ def _maps(grid: Grid) -> list[HeatMap]:
 def _legend(tuned: Sequence[Grid]) -> str:
     states = {trial.state for grid in tuned for trial in grid.trials}
     words = [f"{mark} {state}" for state, mark in MARKS.items() if state in states]
+    words += (
+        ["? no finite result"] if any(t.done and t.value is None for g in tuned for t in g.trials) else []
+    )
     return "; ".join([*words, "blank: no trial"]).capitalize() + "."
 
 
@@ -177,7 +194,7 @@ def _cell(
         text = f"{trial.value * unit.factor:.{min(unit.digits, 3)}f}"
     else:
         style, text = "", MARKS.get(trial.state, "?")
-    kind = "cell" + ("" if trial.done else " ended") + (" marked" if marks else "")
+    kind = "cell" + ("" if style else " ended") + (" marked" if marks else "")
     lines = "\n".join(f"{key}\t{value}" for key, value in facts.items())
     mark = f'<span class="mark" aria-hidden="true">{marks}</span>' if marks else ""
     return (

@@ -6,6 +6,7 @@ forbids every request, and it says the same for the same runs (its date is that 
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Sequence
 from html import escape
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from plotly.offline import get_plotlyjs
 
+from fedopt.errors import RunError, UserError
 from fedopt.experiments.records import RunRecord
 from fedopt.experiments.report.curves import chart_data, smoothing_window
 from fedopt.experiments.report.heatmaps import heat_maps
@@ -23,15 +25,26 @@ from fedopt.experiments.report.words import commands, figures, heading
 from fedopt.experiments.summary import summarise
 from fedopt.files import disk_errors, write_atomically
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # what another place would not mend
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 def write_report(records: Sequence[RunRecord], path: Path, title: str) -> None:
     """Write the report on `records` to `path`: whole or not at all, so that no reader sees half a page."""
     text = render(records, title)
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text)
+    if path.is_dir():
+        raise UserError(f"{path} is a directory; name a file, such as {path / 'report.html'}")
+    file = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
+    if file is not None:
+        raise UserError(f"cannot write {path}: {file} is a file and not a directory; choose another place")
+    try:
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except RunError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL:
+            raise
+        raise UserError(f"{error}; choose another place") from error
 
 
 def render(records: Sequence[RunRecord], title: str) -> str:

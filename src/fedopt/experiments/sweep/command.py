@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedopt.errors import UserError, unknown
+from fedopt.experiments import tensorboard
 from fedopt.experiments.api import find_task
+from fedopt.experiments.find import SWEEP
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.sweep.grid import (
     Grid,
@@ -48,7 +51,6 @@ from fedopt.files import lock_directory, write_atomically
 
 SEARCHES = ("grid", "halving", "optuna")
 KEEP = ("best", "all")  # whose checkpoints stay when the sweep is over
-_PLAN = "sweep.json"
 
 
 class Plan(NamedTuple):
@@ -74,6 +76,8 @@ def sweep(asked: Asked, workers: int | None, out: Path | None) -> Swept:
     All that can be refused is refused before the first round.
     """
     check_workers(workers)
+    if asked.tensorboard:
+        tensorboard.require()
     grids = _grids(asked)
     out = out or default_directory(asked, grids)
     plans = [_plan(asked, out, name, grid) for name, grid in grids.items()]
@@ -86,9 +90,13 @@ def sweep(asked: Asked, workers: int | None, out: Path | None) -> Swept:
     with _claimed(out, asked.task):
         _write_plan(asked, plans, out)
         with SweepProgress(f"sweep {asked.task}", orders, work) as progress:
+            for text in without_tau(asked, grids):
+                progress.say(text)
             Pool(search, Judge(asked.select), workers, progress).run()
+        if asked.tensorboard:
+            _complete_events(plans)
         tuned = [tuned_of(asked, p.algorithm, p.grid, p.candidates, p.rounds) for p in plans]
-        swept = Swept(asked, tuned, out)
+        swept = Swept(asked, tuned, out, without_tau(asked, grids))
         write_results(swept)
         if asked.keep == "best":
             _drop_checkpoints(tuned)
@@ -121,9 +129,24 @@ def _grids(asked: Asked) -> dict[str, Grid]:
         else:
             grids[name] = applicable(given, task, name, asked.settings)
         if not grids[name]:
-            raise UserError(f"--grid has no axis that {name} knows; it has client_lr and server_lr")
+            raise UserError(
+                f"--grid has only tau, which {name} has not; give client_lr or server_lr too, or leave "
+                f"{name} out"
+            )
         check_grid(grids[name], asked.settings)
     return grids
+
+
+def without_tau(asked: Asked, grids: Mapping[str, Grid]) -> list[str]:
+    """A line for each algorithm that has no tau where the user gave one: its grid is smaller than written."""
+    if asked.grid.strip() == "paper" or "tau" not in read_grid(asked.grid):
+        return []
+    return [
+        f"{name} has no tau, so its grid has the {math.prod(map(len, grid.values()))} points of "
+        f"{' and '.join(grid)}"
+        for name, grid in grids.items()
+        if "tau" not in grid
+    ]
 
 
 def _plan(asked: Asked, out: Path, algorithm: str, grid: Grid) -> Plan:
@@ -133,7 +156,8 @@ def _plan(asked: Asked, out: Path, algorithm: str, grid: Grid) -> Plan:
         settings.setdefault("eval.final", "sample")
 
     def one(point: Point, seed: int) -> Trial:
-        return trial(out / "trials", asked.task, algorithm, point, {**settings, "seed": seed}, asked.data)
+        seeded = {**settings, "seed": seed}
+        return trial(out / "trials", asked.task, algorithm, point, seeded, asked.data, asked.tensorboard)
 
     return Plan(algorithm, grid, [[one(point, seed) for seed in asked.seeds] for point in points(grid)])
 
@@ -184,6 +208,14 @@ def _search(asked: Asked, plans: Sequence[Plan]) -> tuple[Search, int, int]:
     return Several(searches), number, work
 
 
+def _complete_events(plans: Sequence[Plan]) -> None:
+    """Event files of trials that were over before anybody asked for them."""
+    for record in (recorded(t) for plan in plans for t in plan.trials):
+        if record is not None and not (record.path / tensorboard.FOLDER).is_dir():
+            lines = [*record.train, *record.test]
+            tensorboard.EventFile(record.path, record.info["started"], lines).close()
+
+
 def _drop_checkpoints(tuned: Sequence[Tuned]) -> None:
     """Free the disk of models that nobody asks for; a trial without them begins anew if it is extended.
 
@@ -223,7 +255,7 @@ def _claimed(out: Path, task: str) -> Iterator[None]:
 def _refuse_foreign(out: Path, task: str) -> None:
     if not out.is_dir():
         return
-    file = out / _PLAN
+    file = out / SWEEP
     if not file.is_file():
         others = sorted(entry.name for entry in out.iterdir() if not entry.name.startswith("."))
         if others:
@@ -251,4 +283,4 @@ def _write_plan(asked: Asked, plans: Sequence[Plan], out: Path) -> None:
         },
         "budget": asked.trials,
     }
-    write_atomically(out / _PLAN, json.dumps(plan, indent=2, default=str) + "\n")
+    write_atomically(out / SWEEP, json.dumps(plan, indent=2, default=str) + "\n")

@@ -211,9 +211,13 @@ def describe(point: Point) -> str:
 
 
 def edges(point: Point, grid: Grid) -> list[str]:
-    """The axes on which a point lies at an end of the grid, where a better one may lie beyond."""
+    """The axes on which a point lies at an end of the grid, where a better one may lie beyond.
+
+    An axis of two values has nothing but ends: it shows which way is better and not how far. One of a
+    single value was not tuned.
+    """
     return [
         axis
         for axis, values in grid.items()
-        if axis in LOG10_AXES and len(values) > 2 and point[axis] in (min(values), max(values))
+        if axis in LOG10_AXES and len(values) > 1 and point[axis] in (min(values), max(values))
     ]

@@ -73,7 +73,7 @@ class SweepProgress:
             best = f"; best of {algorithm}: {self._best[algorithm][1]}" if algorithm in self._best else ""
             done = f"{self._over}/{self._orders} done"
             how = f"stopped after round {at}" if status == "pruned" else status
-            self._say(f"{algorithm} {point}: {how}{value} ({done}, {self._counts()}{best})")
+            self.say(f"{algorithm} {point}: {how}{value} ({done}, {self._counts()}{best})")
         self.refresh()
 
     def refresh(self) -> None:
@@ -94,7 +94,7 @@ class SweepProgress:
         ]
         return ", ".join(filter(None, counts))
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _left(self) -> str:

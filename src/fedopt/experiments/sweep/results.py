@@ -12,13 +12,13 @@ from rich import box
 from rich.table import Table
 
 from fedopt.experiments.api import find_task
-from fedopt.experiments.heatmap import distance_of, ease, grids
+from fedopt.experiments.heatmap import Ease, distance_of, ease_of
 from fedopt.experiments.records import RunRecord
 from fedopt.experiments.report import write_report
 from fedopt.experiments.seeds import Interval, interval
 from fedopt.experiments.summary import Unit, unit_of
-from fedopt.experiments.sweep.grid import LOG10_AXES, Grid, Point, Value, edges
-from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score
+from fedopt.experiments.sweep.grid import LOG10_AXES, Grid, Point, Value, describe, edges
+from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score, shortened
 from fedopt.experiments.table import wide_console
 from fedopt.files import write_atomically
 
@@ -38,6 +38,15 @@ class Asked(NamedTuple):
     search: str = "grid"
     trials: int | None = None  # that a search by optuna may run
     keep: str = "best"
+    tensorboard: bool = False
+
+    @property
+    def compared(self) -> str:
+        """What maps show and trials come near the best by: what is selected by, if it is a metric.
+
+        Beside a selection by train loss it is the task's metric, as in the paper's figures.
+        """
+        return find_task(self.task).metric if self.select == TRAIN_LOSS else self.select
 
 
 class Candidate(NamedTuple):
@@ -72,6 +81,14 @@ class Tuned(NamedTuple):
     def diverged(self) -> int:
         return sum(c.status == "diverged" for c in self.candidates)
 
+    def ease(self, asked: Asked) -> Ease:
+        """How easy it is to tune: the share of the trials that come near the best by `asked.compared`."""
+        task, name = find_task(asked.task), asked.compared
+        ended = [c for c in self.candidates if c.status != "running"]
+        found = [c.score if name == asked.select else c.value for c in ended]
+        means = [None if one is None else one.mean for one in found]
+        return ease_of(means, not lower_is_better(task, name), distance_of(name))
+
 
 class Swept(NamedTuple):
     """What a sweep came to."""
@@ -79,6 +96,7 @@ class Swept(NamedTuple):
     asked: Asked
     tuned: list[Tuned]
     out: Path
+    remarks: Sequence[str] = ()  # on how the grids were read
 
     @property
     def report(self) -> Path:
@@ -91,7 +109,13 @@ class Swept(NamedTuple):
 
     @property
     def records(self) -> list[RunRecord]:
-        return [record for part in self.tuned for c in part.candidates for record in c.records]
+        """The trials as runs of this sweep's length, also those that were run further."""
+        return [
+            shortened(record, part.rounds)
+            for part in self.tuned
+            for c in part.candidates
+            for record in c.records
+        ]
 
 
 def tuned_of(asked: Asked, algorithm: str, grid: Grid, plan: list[list[Trial]], rounds: int) -> Tuned:
@@ -115,7 +139,7 @@ def _candidate(
         known = [value for value in values if value is not None]
         return interval(known) if len(known) == len(trials) else None
 
-    states = {"done" if record.rounds > rounds else record.status for record in records}
+    states = {shortened(record, rounds).status for record in records}
     status = next((state for state in _STATES if state in states), records[0].status)
     point = trials[0].point
     return Candidate(point, tuple(trials), records, over_seeds(asked.select), over_seeds(metric), status)
@@ -126,8 +150,14 @@ def write_results(swept: Swept) -> None:
     axes = list(dict.fromkeys(axis for part in swept.tuned for axis in part.grid))
     task = find_task(swept.asked.task)
     text = io.StringIO()
-    names = ["algorithm", *axes, "seeds", "status", "rounds", swept.asked.select, task.metric, "directory"]
-    writer = csv.DictWriter(text, list(dict.fromkeys(names)), lineterminator="\n")
+    several = len(swept.asked.seeds) > 1  # then "seeds" is what means and intervals are over
+    measures = [
+        name
+        for measure in (swept.asked.select, task.metric)
+        for name in ([measure, f"{measure}_half"] if several else [measure])
+    ]
+    names = ["algorithm", *axes, "seeds", "status", "rounds", *measures, "directory"]
+    writer = csv.DictWriter(text, list(dict.fromkeys(names)), lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for part in swept.tuned:
         for c in part.candidates:
@@ -138,8 +168,8 @@ def write_results(swept: Swept) -> None:
                     "seeds": len(c.trials),
                     "status": c.status,
                     "rounds": c.rounds // len(c.trials),
-                    task.metric: None if c.value is None else c.value.mean,
-                    swept.asked.select: None if c.score is None else c.score.mean,
+                    **_spread(task.metric, c.value),
+                    **_spread(swept.asked.select, c.score),
                     "directory": " ".join(f"trials/{t.path.name}" for t in c.trials),
                 }
             )
@@ -147,6 +177,14 @@ def write_results(swept: Swept) -> None:
     if swept.records:
         title = f"Tuning {', '.join(swept.asked.algorithms)} on {swept.asked.task}"
         write_report(swept.records, swept.report, title)
+
+
+def _spread(name: str, value: Interval | None) -> dict[str, float | None]:
+    """A mean under its name, and half its 95 % interval; nothing is known of the spread of one seed."""
+    return {
+        name: None if value is None else value.mean,
+        f"{name}_half": None if value is None else value.half,
+    }
 
 
 def summary(swept: Swept) -> dict[str, Any]:
@@ -158,25 +196,36 @@ def summary(swept: Swept) -> dict[str, Any]:
         "select": swept.asked.select,
         "metric": task.metric,
         "rounds_run": swept.rounds_run,
-        "algorithms": {part.algorithm: _part_summary(part) for part in swept.tuned},
+        "algorithms": {part.algorithm: _part_summary(part, swept.asked) for part in swept.tuned},
+        "remarks": list(swept.remarks),
         "out": str(swept.out),
         "report": str(swept.report),
     }
 
 
-def _part_summary(part: Tuned) -> dict[str, Any]:
+def _part_summary(part: Tuned, asked: Asked) -> dict[str, Any]:
     best = part.best
     winner = None
     if best is not None:
         winner = {
             "point": dict(best.point),
-            "score": None if best.score is None else best.score.mean,
-            "value": None if best.value is None else best.value.mean,
+            **_spread("score", best.score),
+            "score_n": 0 if best.score is None else best.score.n,
+            **_spread("value", best.value),
+            "value_n": 0 if best.value is None else best.value.n,
             "run": [str(t.path) for t in best.trials],
             "edges": edges(best.point, part.grid),
         }
     counts = {"rounds": part.rounds, "trials": len(part.candidates), "diverged": part.diverged}
-    return {**counts, "best": winner}
+    ease = part.ease(asked)
+    near = {
+        "share": ease.share,
+        "within": ease.within,
+        "trials": ease.total,
+        "measure": asked.compared,
+        "distance": ease.distance.text,
+    }
+    return {**counts, "best": winner, "near_best": near}
 
 
 def print_sweep(swept: Swept) -> None:
@@ -198,13 +247,12 @@ def print_sweep(swept: Swept) -> None:
     shown = [select.replace("_", " "), unit.name] if select != task.metric else [unit.name]
     for name in (*names, *shown, "trials", "diverged", "near best"):
         table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)  # fits 80 columns
-    near = _near_best(swept)
     for part in swept.tuned:
         best = part.best
         point = {} if best is None else best.point
         values = [_text(unit_of(select), best.score if best else None)] if len(shown) == 2 else []
         values.append(_text(unit, best.value if best else None))
-        counts = [str(len(part.candidates)), str(part.diverged), near.get(part.algorithm, "-")]
+        counts = [str(len(part.candidates)), str(part.diverged), _share(part.ease(swept.asked))]
         table.add_row(part.algorithm, *(_setting(point.get(axis)) for axis in axes), *values, *counts)
     console = wide_console()
     console.print(table)
@@ -220,25 +268,23 @@ def _setting(value: Value | None) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _near_best(swept: Swept) -> dict[str, str]:
-    """How easy each method is to tune: the share of its grid that comes near its best."""
-    distance = distance_of(find_task(swept.asked.task).metric)
-    found = {}
-    for grid in grids(swept.records):
-        share = ease(grid, distance).share
-        found[grid.method] = "-" if share is None else f"{share * 100:.0f} %"
-    return found
+def _share(ease: Ease) -> str:
+    return "-" if ease.share is None else f"{ease.share * 100:.0f} %"
 
 
 def _remarks(swept: Swept) -> list[str]:
     bests = [(part, part.best) for part in swept.tuned]
     at_edge = [
-        f"{part.algorithm} ({', '.join(axes)})"
+        f"{part.algorithm} ({describe({axis: best.point[axis] for axis in axes})})"
         for part, best in bests
         if best is not None and (axes := edges(best.point, part.grid))
     ]
-    distance = distance_of(find_task(swept.asked.task).metric)
-    lines = [f"near best: the share of a method's trials within {distance.text} of its best"]
+    name = swept.asked.compared
+    lines = [
+        f"near best: the share of a method's trials whose {unit_of(name).name} is within "
+        f"{distance_of(name).text} of its best",
+        *swept.remarks,
+    ]
     if len(swept.asked.seeds) > 1:
         lines.append(f"means over {len(swept.asked.seeds)} seeds with their 95 % intervals")
     if at_edge:
@@ -254,7 +300,7 @@ def _remarks(swept: Swept) -> list[str]:
         further = sum(record.rounds > part.rounds for c in part.candidates for record in c.records)
         if further:
             lines.append(
-                f"{part.algorithm}: {further} trials were run further before; this table has them after "
-                f"{part.rounds} rounds, the report as they are"
+                f"{part.algorithm}: {further} trials were run further before; table and report have "
+                f"them after {part.rounds} rounds"
             )
     return [*lines, f"trials: {swept.out / 'sweep.csv'}", f"report: {swept.report}"]

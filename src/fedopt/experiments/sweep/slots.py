@@ -216,6 +216,7 @@ def _run(order: Order, connection: Connection[Any, Any]) -> Ended:
             command=trial.command,
             better=task.better,
             on_step=on_step,
+            tensorboard=trial.tensorboard,
             opened=_opened(_Data.of(config, problem)),
         )
     except (Stop, Diverged):

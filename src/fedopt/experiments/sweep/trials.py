@@ -14,11 +14,13 @@ from fedopt.experiments.again import run_command
 from fedopt.experiments.api import find_task
 from fedopt.experiments.config import Config, resolve
 from fedopt.experiments.records import LAST_ROUNDS, LOWER_IS_BETTER, RunRecord, number, read_run
+from fedopt.experiments.rundir import OUTCOME
+from fedopt.experiments.summary import TRAIN_LOSS as TRAIN_LOSS
+from fedopt.experiments.summary import is_trained
 from fedopt.experiments.sweep.grid import Point, settings_of
 from fedopt.files import write_atomically
 from fedopt.tasks import Task
 
-TRAIN_LOSS = "train_loss"  # the paper's rule: the mean training loss over the last 100 rounds
 _DIGITS = 12  # of a trial's hash: thousands of trials, no two alike
 
 
@@ -29,6 +31,7 @@ class Trial(NamedTuple):
     path: Path
     point: Point
     command: str
+    tensorboard: bool = False
 
 
 def trial(
@@ -38,13 +41,15 @@ def trial(
     point: Point,
     settings: Mapping[str, Any],
     data: str = "synthetic",
+    tensorboard: bool = False,
 ) -> Trial:
     """The trial at `point` with `settings` beside it; the same resolved configuration, the same directory."""
     chosen = {**settings, **settings_of(point)}
     config = resolve(find_task(task), algorithm, chosen, data)
     path = root / f"{algorithm}-{config.short_hash(_DIGITS)}"
-    command = run_command(task, algorithm, {**chosen, "rounds": config.rounds}, data, path)
-    return Trial(config, path, point, command)
+    options = ["--tensorboard"] if tensorboard else []
+    command = run_command(task, algorithm, {**chosen, "rounds": config.rounds}, data, path, options)
+    return Trial(config, path, point, command, tensorboard)
 
 
 def recorded(trial: Trial) -> RunRecord | None:
@@ -89,6 +94,29 @@ def score(record: RunRecord, select: str, rounds: int, last: int = LAST_ROUNDS) 
     return _mean(lines, select, rounds, last) if evaluated else None
 
 
+def shortened(record: RunRecord, rounds: int) -> RunRecord:
+    """A trial that was run further, as one of `rounds` would have recorded it.
+
+    Without evaluations where the one at the end is missing: the metric of such a run is not known.
+    """
+    if record.rounds <= rounds:
+        return record
+    every, last_every = (int(record.config["eval"][name]) for name in ("every", "last_every"))
+    test = [
+        line
+        for line in record.test
+        if line["round"] <= rounds and is_evaluated(line["round"], rounds, every, last_every)
+    ]
+    trained = score(record, TRAIN_LOSS, rounds) is not None
+    info = {key: value for key, value in record.info.items() if key not in OUTCOME or key == "params"}
+    info |= {"rounds": rounds, "status": "done" if trained else record.status}
+    return record._replace(
+        info=info,
+        train=[line for line in record.train if line["round"] <= rounds],
+        test=test if score(record, record.metric, rounds) is not None else [],
+    )
+
+
 def score_so_far(record: RunRecord, select: str, round: int, last: int) -> float | None:
     """What a search judges a trial by on the way: the mean over the `last` rounds before `round`.
 
@@ -102,13 +130,10 @@ def score_so_far(record: RunRecord, select: str, round: int, last: int) -> float
 
 
 def _reached(record: RunRecord, round: int) -> bool:
-    """Whether a trial has been trained for so many rounds: a round without a finite client is no training,
-    and whoever ends with one is on the way to diverging."""
+    """Whether a trial has been trained for so many rounds, and not to no avail."""
     if record.rounds < round or (record.status == "diverged" and record.rounds <= round):
         return False
-    lines = {line["round"]: line for line in record.train}
-    end = lines.get(round, {})
-    return number(end.get("loss")) is not None or not (end.get("clients") or end.get("rejected"))
+    return is_trained(record, round)
 
 
 def _mean(lines: list[dict[str, Any]], key: str, rounds: int, last: int) -> float | None:
