@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +18,9 @@ from fedopt.engine.descent import in_place
 from fedopt.engine.executors import Serial
 from fedopt.models.dense import Dense
 from fedopt.models.dropout import Dropout
+from fedopt.models.emnist import Autoencoder, CharacterCNN
 from fedopt.models.flat import Flat
+from fedopt.models.lstm import NextCharacter, NextWord
 from test_vectorised import CASES, assert_same, task_problem, train
 
 
@@ -39,7 +40,8 @@ def test_steps_in_place_are_the_algorithms_own_to_the_bit(case: str, monkeypatch
     name, lr, settings = CASES[case]
     problem = task_problem(name, double=False, **settings)
     plain = replace(problem, algorithm=partial(_as_written, problem.algorithm))
-    monkeypatch.setattr(Flat, "descending", lambda self, rate: nullcontext())
+    descending = Flat.descending
+    monkeypatch.setattr(Flat, "descending", lambda self, rate: descending(self, None))
     expected, found = (train(Serial(), one, _clients(case), lr) for one in (plain, problem))
     assert_same(expected, found, 0.0)
     assert float(found[0][1][0].abs().max()) > 0
@@ -81,7 +83,7 @@ def test_a_dense_layer_takes_the_step_that_is_written_down() -> None:
         layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
         layer.bias.fill_(0.5)
     x = torch.tensor([[3.0, 1.0], [1.0, 1.0]], requires_grad=True)
-    layer.rate = 0.25
+    layer.calls, layer.rate = 0, 0.25
     # outputs 1.5 and -0.5; the loss is half the sum of squares, so these are its gradients
     (inner,) = torch.autograd.grad(layer(x).square().sum() / 2, [x])
     assert torch.equal(inner, torch.tensor([[1.5, -3.0], [-0.5, 1.0]]))  # by the weights from before
@@ -95,26 +97,155 @@ def test_a_dense_layer_without_a_rate_is_a_linear_one() -> None:
     plain.load_state_dict(layer.state_dict())
     x = torch.rand(4, 2, 5)
     assert torch.equal(layer(x), plain(x))
-    layer.rate = 0.1
+    layer.calls, layer.rate = 0, 0.1
     with torch.no_grad():
         assert torch.equal(layer(x), plain(x))
     assert torch.equal(layer.weight, plain.weight), "measuring a model moves nothing"
 
 
-def test_a_dense_layer_that_is_used_twice_cannot_move_unnoticed() -> None:
-    layer = Dense(3, 3)
-    layer.rate = 0.1
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        torch.autograd.grad(layer(layer(torch.rand(2, 3))).sum(), [layer.weight], allow_unused=True)
+def _step(module: nn.Module, x: torch.Tensor, rate: float | None) -> torch.Tensor:
+    """The parameters after a step of SGD; with a rate, of layers that move themselves."""
+    flat = Flat(module)
+    before = flat.read()
+    flat.bind(before)
+    with flat.descending(rate) as gradients:
+        found = gradients(module(x).square().sum())
+    with torch.no_grad():
+        for p, g in zip(flat.parameters, found, strict=True):
+            if g is not None:
+                p.sub_(g, alpha=0.125)
+    assert all(
+        (layer.calls, layer.rate) == (None, None) for layer in module.modules() if type(layer) is Dense
+    )
+    return torch.cat([p.detach().reshape(-1) for p in module.parameters()])
+
+
+class _Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = Dense(4, 4), Dense(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = torch.tanh(self.layer(x))
+        out: torch.Tensor = self.last(x)
+        return out
+
+
+class _Adversarial(nn.Module):
+    """Trained where its inputs hurt most, which a backward pass within the forward pass finds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = _Recurrent()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            x = x.clone().requires_grad_()
+            x = (x + 0.1 * torch.autograd.grad(self.inner(x).sum(), x)[0].sign()).detach()
+        out: torch.Tensor = self.inner(x)
+        return out
+
+
+class _Tied(nn.Module):
+    """Two layers with one weight, which is also used without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = Dense(4, 4), Dense(4, 4)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.two(torch.tanh(self.one(x @ self.one.weight)))) @ self.two.weight
+
+
+def _frozen(first: str) -> nn.Module:
+    module = nn.Sequential(nn.Linear(4, 4), Dense(4, 4), nn.Tanh(), Dense(4, 2))
+    module.get_parameter(first).requires_grad_(False)
+    return module
+
+
+def _normed() -> nn.Module:
+    return nn.Sequential(nn.utils.parametrizations.weight_norm(Dense(4, 3)), nn.Tanh(), Dense(3, 2))
+
+
+def _clipped() -> nn.Module:
+    module = nn.Sequential(Dense(4, 3), Dense(3, 2))
+    module[0].weight.register_hook(lambda g: g.clamp(-0.01, 0.01))
+    return module
+
+
+def _in_two_places() -> nn.Module:
+    layer = Dense(4, 4)
+    return nn.Sequential(layer, nn.Tanh(), layer, Dense(4, 2))
+
+
+def _one_without_bias() -> nn.Module:
+    return nn.Sequential(Dense(4, 3, bias=False), nn.Tanh(), Dense(3, 2))
+
+
+class _Branches(nn.Module):
+    """A layer of which nothing comes, a call that leads nowhere, and inputs of several dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = Dense(4, 3), Dense(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.used(x)
+        out: torch.Tensor = self.used(x.view(2, 3, 4)).transpose(0, 2)
+        return out
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        _Recurrent,
+        _Adversarial,
+        _Tied,
+        _Branches,
+        _normed,
+        _clipped,
+        _in_two_places,
+        _one_without_bias,
+        partial(_frozen, "1.weight"),
+        partial(_frozen, "1.bias"),
+        partial(_frozen, "3.weight"),
+    ],
+)
+def test_models_of_all_kinds_take_the_same_step_whoever_moves_the_dense_layers(
+    build: Callable[[], nn.Module],
+) -> None:
+    steps = []
+    for rate in (None, 0.125):
+        torch.manual_seed(3)
+        steps.append(_step(build(), torch.rand(6, 4), rate))
+    assert torch.allclose(steps[0], steps[1], rtol=1e-5, atol=1e-7)
+
+
+def test_the_dense_layers_of_the_papers_networks_move_themselves() -> None:
+    networks: dict[Callable[[], nn.Module], int] = {
+        CharacterCNN: 2,
+        Autoencoder: 8,
+        NextCharacter: 1,
+        NextWord: 2,
+    }
+    for build, count in networks.items():
+        module = build()
+        flat = Flat(module)
+        with flat.descending(0.5):
+            assert [layer.calls for layer in module.modules() if isinstance(layer, Dense)] == [0] * count
 
 
 def test_rates_end_with_the_client_that_descends_by_them() -> None:
     flat = Flat(nn.Sequential(Dense(3, 2), nn.Sigmoid(), Dense(2, 1)))
     layers = [layer for layer in flat.module.modules() if isinstance(layer, Dense)]
     with pytest.raises(ZeroDivisionError), flat.descending(0.5):
-        assert [layer.rate for layer in layers] == [0.5, 0.5]
+        assert [layer.calls for layer in layers] == [0, 0]
         raise ZeroDivisionError
-    assert [layer.rate for layer in layers] == [None, None]
+    with pytest.raises(RuntimeError), flat.descending(0.5) as gradients:
+        gradients(torch.zeros(1))  # of which nothing has a gradient
+    assert [(layer.calls, layer.rate) for layer in layers] == [(None, None)] * 2
 
 
 # -- dropout
@@ -142,6 +273,7 @@ def test_dropout_follows_torchs_generator_and_rests_outside_training() -> None:
         masks.append(layer(x))
     assert torch.equal(masks[0], masks[1]) and not torch.equal(masks[0], masks[2])
     assert layer.eval()(x) is x
+    assert Dropout(0.0)(x) is x
 
 
 @pytest.mark.parametrize("rate", [1 / 3, 1.0])
