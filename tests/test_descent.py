@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import platform
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,10 +17,14 @@ from torch import nn
 
 import small
 from conftest import Pool
+from fedopt import rng
 from fedopt.algorithms import Algorithm, ClientResult, Vector, Work, fedopt, sgd
-from fedopt.algorithms.base import LocalSGD
+from fedopt.algorithms.base import LocalSGD, Round
 from fedopt.engine.descent import in_place
 from fedopt.engine.executors import Serial
+from fedopt.engine.runner import ClientJob, initial_vector, seeded
+from fedopt.experiments.config import resolve
+from fedopt.experiments.problems import problem_of
 from fedopt.models.dense import Dense
 from fedopt.models.dropout import Dropout
 from fedopt.models.emnist import Autoencoder, CharacterCNN
@@ -62,6 +71,53 @@ def test_a_worker_descends_in_its_shared_memory_to_the_same_numbers(pool: Pool) 
         assert torch.equal(runs[0].x, runs[1].x), algorithm
 
 
+def test_what_a_client_made_in_shared_memory_stays_until_the_next_is_asked_for(pool: Pool) -> None:
+    """One worker is at the second and third client while we still look at the first."""
+    problem = problem_of(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
+    expected = train(Serial(), problem, range(12), 0.5)
+    sent = problem.algorithm().sent(problem.algorithm().init(initial_vector(problem)))
+    executor = pool(1)
+    executor.load(problem, ())
+    jobs = [ClientJob(Round(0, 0.5, 1.0, 12, 40), client) for client in range(12)]
+    for (_, vectors), (_, alone) in zip(executor.map(jobs, sent), expected, strict=True):
+        time.sleep(0.02)
+        assert torch.equal(vectors[0], alone[0])
+
+
+def test_a_client_that_overflows_or_dies_half_way_leaves_nothing_to_the_next_in_its_memory(
+    pool: Pool, tmp_path: Path
+) -> None:
+    everybody = {"clients_per_round": 24, "client.epochs": 3, "client.lr": 0.5, "rounds": 1}
+    without = small.run(Serial(), settings=everybody)
+    dying = replace(small.SMALL, prepare=partial(small.dead_half_way, str(tmp_path / "dead"), 7))
+    assert torch.equal(small.run(pool(3), settings=everybody, task=dying).x, without.x)
+    bad = replace(small.SMALL, prepare=partial(small.overflowing_half_way, str(tmp_path), (1, 5, 20)))
+    runs = [small.run(place, settings=everybody, task=bad) for place in (Serial(), pool(1), pool(3))]
+    assert bool(runs[0].x.isfinite().all()) and not torch.equal(runs[0].x, without.x)
+    assert torch.equal(runs[0].x, runs[1].x) and torch.equal(runs[0].x, runs[2].x)
+
+
+class _Odd(nn.Module):
+    """Parameters that some batches do not reach, and gradients that lie in memory the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.short = nn.Linear(small.FEATURES, 4), nn.Linear(small.FEATURES, 4)
+        self.never, self.turned = nn.Parameter(torch.ones(3)), nn.Parameter(torch.rand(4, small.FEATURES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h: torch.Tensor = self.layer(x) + x @ self.turned.t()
+        return h + self.short(x) if len(x) < 8 else h
+
+
+def test_parameters_without_a_gradient_stay_where_they_are() -> None:
+    config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.epochs": 2})
+    problem = replace(problem_of(small.SMALL, config), model=_Odd)
+    plain = replace(problem, algorithm=partial(_as_written, problem.algorithm))
+    expected, found = (train(Serial(), one, range(4), 0.5) for one in (plain, problem))
+    assert_same(expected, found, 0.0)
+
+
 def test_a_client_of_ones_own_is_never_replaced() -> None:
     def mine(work: Work, x: Vector) -> ClientResult:
         raise NotImplementedError
@@ -72,6 +128,41 @@ def test_a_client_of_ones_own_is_never_replaced() -> None:
     halved = sgd()._replace(update=lambda x, delta, eta, t, state: (x + eta / 2 * delta, state))
     changed = fedopt(halved, sgd())
     assert in_place(changed.client) is changed.client
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_a_client_draws_the_same_with_and_without_an_accelerator(
+    accelerator: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: accelerator)
+    before = torch.get_rng_state()
+    with seeded(1, "client", 2):
+        drawn = torch.rand(5)
+    assert torch.equal(torch.get_rng_state(), before)
+    own = torch.Generator().manual_seed(rng.torch_seed(1, "client", 2))
+    assert torch.equal(drawn, torch.rand(5, generator=own))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc's")
+def test_freed_memory_stays_with_a_process_that_asks_for_it() -> None:
+    program = """
+import resource
+from fedopt.engine.allocation import keep_freed_memory
+
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        bytearray(b"1") * (64 << 20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+given_back = pages()
+keep_freed_memory()
+pages()  # the first time, it has to be had
+print(given_back, pages())
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    given_back, kept = map(int, ran.stdout.split())
+    assert kept < given_back / 10
 
 
 # -- dense layers
