@@ -160,6 +160,33 @@ def deadly(client: int, examples: tuple[Tensor, ...], augment: np.random.Generat
     return prepare(examples, augment)
 
 
+def dead_half_way(
+    mark: str, client: int, examples: tuple[Tensor, ...], augment: np.random.Generator | None
+) -> Batch:
+    """The first time this client comes to its second batch, its process ends."""
+    if augment is not None and _owner(examples) == client:
+        _note(mark, os.getpid())
+        if len(Path(mark).read_text().splitlines()) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return prepare(examples, augment)
+
+
+def overflowing_half_way(
+    directory: str,
+    clients: tuple[int, ...],
+    examples: tuple[Tensor, ...],
+    augment: np.random.Generator | None,
+) -> Batch:
+    """Infinite inputs in all but the first batch of these clients, in each process."""
+    inputs, targets = prepare(examples, augment)
+    if augment is None or _owner(examples) not in clients:
+        return inputs, targets
+    mark = Path(directory, f"{os.getpid()}-{_owner(examples)}")
+    seen = mark.exists()
+    mark.touch()
+    return (torch.full_like(inputs, float("inf")) if seen else inputs), targets
+
+
 def tainted(
     clients: tuple[int, ...], examples: tuple[Tensor, ...], augment: np.random.Generator | None
 ) -> Batch:

@@ -23,7 +23,7 @@ class Dropout(nn.Dropout):
         self._kept = int(kept)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
+        if not self.training or self._kept == _LEVELS:  # which is no byte
             return x
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(1 << 63), None)
         kept = words.view(torch.uint8)[: x.numel()] < self._kept
