@@ -25,9 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedopt.algorithms import adam
 from fedopt.algorithms.base import LocalSGD, Round
-from fedopt.algorithms.optimizers import in_pieces
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.runner import ClientJob, Runner
 from fedopt.experiments.bench.command import commit, machine
@@ -106,13 +104,6 @@ def network_step(model: nn.Module) -> Way:
     return step
 
 
-def server_step(pieces: bool) -> Way:
-    optimizer = in_pieces(adam()) if pieces else adam()
-    x = torch.rand(5_000_500)
-    state = optimizer.init(x)
-    return lambda: optimizer.update(x, x, 0.1, 0, state)
-
-
 _VECTORS = """
 import time, torch
 torch.set_num_threads(1)
@@ -158,11 +149,6 @@ def measure(repeats: int) -> list[Saved]:
             network_step(_PlainCNN()),
             ours,
             repeats,
-        )
-    )
-    found.append(
-        compare(
-            "server update in pieces", "Adam, 5 M numbers", server_step(False), server_step(True), repeats
         )
     )
     return [*found, allocation(min(repeats, 3))]

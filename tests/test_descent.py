@@ -176,7 +176,7 @@ def test_a_dense_layer_takes_the_step_that_is_written_down() -> None:
         layer.weight.copy_(torch.tensor([[1.0, -2.0]]))
         layer.bias.fill_(0.5)
     x = torch.tensor([[3.0, 1.0], [1.0, 1.0]], requires_grad=True)
-    layer.calls, layer.rate = 0, 0.25
+    layer.rate = 0.25
     # outputs 1.5 and -0.5; the loss is half the sum of squares, so these are its gradients
     (inner,) = torch.autograd.grad(layer(x).square().sum() / 2, [x])
     assert torch.equal(inner, torch.tensor([[1.5, -3.0], [-0.5, 1.0]]))  # by the weights from before
@@ -190,7 +190,7 @@ def test_a_dense_layer_without_a_rate_is_a_linear_one() -> None:
     plain.load_state_dict(layer.state_dict())
     x = torch.rand(4, 2, 5)
     assert torch.equal(layer(x), plain(x))
-    layer.calls, layer.rate = 0, 0.1
+    layer.rate = 0.1
     with torch.no_grad():
         assert torch.equal(layer(x), plain(x))
     assert torch.equal(layer.weight, plain.weight), "measuring a model moves nothing"
@@ -200,9 +200,9 @@ def _steps(module: nn.Module, x: torch.Tensor, rate: float | None) -> torch.Tens
     """The parameters after two steps of SGD; with a rate, of layers that move themselves."""
     flat = Flat(module)
     flat.bind(flat.read())
-    with flat.descending(rate) as gradients:
+    with flat.descending(rate):
         for batch in (x, x + 1):
-            found = gradients(module(batch).square().sum())
+            found = torch.autograd.grad(module(batch).square().sum(), flat.parameters, allow_unused=True)
             with torch.no_grad():
                 for p, g in zip(flat.parameters, found, strict=True):
                     if g is not None:
@@ -324,18 +324,49 @@ def test_the_dense_layers_of_the_papers_networks_move_themselves() -> None:
         module = build()
         flat = Flat(module)
         with flat.descending(0.5):
-            assert [layer.calls for layer in module.modules() if isinstance(layer, Dense)] == [0] * count
+            assert [layer.rate for layer in module.modules() if isinstance(layer, Dense)] == [0.5] * count
+
+
+class _Pixels(CharacterCNN):
+    """Somebody's own variant, of which nothing is known."""
+
+
+def _changed(change: str) -> nn.Module:
+    module = _Pixels() if change == "a subclass" else CharacterCNN()
+    if change == "frozen":
+        module.dense1.weight.requires_grad_(False)
+    elif change == "watched":
+        module.dense2.bias.register_hook(lambda g: g)
+    elif change == "normed":
+        nn.utils.parametrizations.weight_norm(module.dense1)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("change", "moving"), [("none", 2), ("normed", 1), ("frozen", 0), ("watched", 0), ("a subclass", 0)]
+)
+def test_a_network_that_somebody_changed_is_trained_by_its_gradients(change: str, moving: int) -> None:
+    module = _changed(change)
+    flat = Flat(module)
+    with flat.descending(0.5):
+        rates = [layer.rate for layer in module.modules() if isinstance(layer, Dense)]
+    assert rates.count(0.5) == moving
 
 
 def test_rates_end_with_the_client_that_descends_by_them() -> None:
-    flat = Flat(nn.Sequential(Dense(3, 2), nn.Sigmoid(), Dense(2, 1)))
+    flat = Flat(Autoencoder())
     layers = [layer for layer in flat.module.modules() if isinstance(layer, Dense)]
     with pytest.raises(ZeroDivisionError), flat.descending(0.5):
-        assert [layer.calls for layer in layers] == [0, 0]
+        assert {layer.rate for layer in layers} == {0.5}
         raise ZeroDivisionError
-    with pytest.raises(RuntimeError), flat.descending(0.5) as gradients:
-        gradients(torch.zeros(1))  # of which nothing has a gradient
-    assert [(layer.calls, layer.rate) for layer in layers] == [(None, None)] * 2
+    assert {layer.rate for layer in layers} == {None}
+
+
+def test_a_dense_layer_that_is_used_twice_cannot_move_unnoticed() -> None:
+    layer = Dense(3, 3)
+    layer.rate = 0.1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(layer(layer(torch.rand(2, 3))).sum(), [layer.weight], allow_unused=True)
 
 
 # -- dropout

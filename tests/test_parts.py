@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import Pool
-from fedopt.algorithms import OPTIMIZERS, Optimizer
+from fedopt.algorithms import Optimizer
 from fedopt.algorithms import fedopt as fedopt_algorithm
-from fedopt.algorithms.optimizers import in_pieces, sgd
+from fedopt.algorithms.optimizers import sgd
 from fedopt.algorithms.state import all_finite
 from fedopt.engine.aggregate import BLOCK, BlockedMean
 from fedopt.engine.executors import Executor, Serial
@@ -120,30 +120,6 @@ def test_a_union_holds_every_row_once_in_order() -> None:
     both = union([one, two])
     assert both.rows.tolist() == [0, 2, 5, 8]
     assert one.within(both).rows.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_optimizer_in_pieces_gives_the_same_numbers(name: str) -> None:
-    plain, pieces = OPTIMIZERS[name](), in_pieces(OPTIMIZERS[name]())
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(100_003, generator=generator)
-    states = [plain.init(x), pieces.init(x)]
-    ends = [x, x]
-    for t in range(3):
-        delta = torch.randn(len(x), generator=generator)
-        for way, optimizer in enumerate((plain, pieces)):
-            ends[way], states[way] = optimizer.update(ends[way], delta, 0.1, t, states[way])
-    assert torch.equal(ends[0], ends[1])
-    assert type(states[0]) is type(states[1])
-    assert all(torch.equal(a, b) for a, b in zip(states[0], states[1], strict=True))
-
-
-def test_an_optimizer_that_looks_across_coordinates_stays_in_one_piece() -> None:
-    def normalised(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: object) -> object:
-        return x + eta * delta / delta.norm(), state
-
-    own = Optimizer(normalised)  # type: ignore[arg-type]
-    assert in_pieces(own) is own
 
 
 def test_finite_numbers_whose_sum_overflows_are_finite() -> None:

@@ -77,8 +77,7 @@ def test_clients_may_finish_in_any_order(pool: Pool, tmp_path: Path):
         finished = [int(line) for line in log.read_text().split()]
         assert sorted(finished) == sorted(order)
         assert finished != order, "the delays were to no effect"
-        # all but one, which is with the worker that is late
-        assert finished.index(order[0]) >= 4 * workers - 2, "the others did not fill the window"
+        assert finished.index(order[0]) >= 4 * workers - 1, "the others did not fill the window"
         assert torch.equal(result.x, expected.x)
 
 
@@ -190,7 +189,7 @@ def test_workers_are_usable_after_a_client_has_failed(pool: Pool):
     for _ in range(3):
         with pytest.raises(RunError):
             small.run(executor, settings=EVERYONE, task=task)
-        assert not any(worker.jobs for worker in executor._workers), "nobody is left at work"
+        assert [worker.job for worker in executor._workers] == [None] * 3, "nobody is left at work"
         assert not any(worker.connection.poll() for worker in executor._workers), "no answer is left over"
     pids = executor.pids
     assert small.run(executor, "scaffold").x_sha256 == small.run(None, "scaffold").x_sha256

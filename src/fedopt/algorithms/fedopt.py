@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, LocalSGD, Round, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer, in_pieces, is_sgd
+from fedopt.algorithms.optimizers import Optimizer, is_sgd
 
 
 class FedOptState(NamedTuple):
@@ -20,7 +20,6 @@ class FedOptState(NamedTuple):
 
 def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
     """Algorithm 1 for any CLIENTOPT (fresh in every round) and any SERVEROPT."""
-    server = in_pieces(server)
 
     def init(x: Vector) -> FedOptState:
         return FedOptState(x, server.init(x))

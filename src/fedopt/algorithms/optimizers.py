@@ -50,31 +50,6 @@ def step(x: Vector, delta: Vector, eta: float) -> Vector:
     return torch.add(x, delta, alpha=eta)
 
 
-_PIECE = 1 << 15  # floats: what a rule reads and writes of a piece stays in a core's own cache
-
-
-def in_pieces(optimizer: Optimizer) -> Optimizer:
-    """The same numbers faster, for a rule that works on each coordinate alone: a long vector goes through
-    memory once, not once for every operation of the rule (of which SGD has one)."""
-    if not optimizer.still or is_sgd(optimizer):
-        return optimizer
-
-    def update(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
-        if len(x) <= _PIECE:
-            return optimizer.update(x, delta, eta, t, state)
-        form = getattr(state, "_make", tuple)  # a NamedTuple stays one
-        after, states = torch.empty_like(x), form(torch.empty_like(s) for s in state)
-        for start in range(0, len(x), _PIECE):
-            piece = slice(start, start + _PIECE)
-            held = form(s[piece] for s in state)
-            after[piece], new = optimizer.update(x[piece], delta[piece], eta, t, held)
-            for whole, part in zip(states, new, strict=True):
-                whole[piece] = part
-        return after, states
-
-    return optimizer._replace(update=update)
-
-
 def _sgd(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
     return step(x, delta, eta), state
 

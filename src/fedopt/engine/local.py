@@ -79,10 +79,10 @@ class ClientWork:
         """SGD at the round's rate over all batches, in place on `x_i`."""
         self._flat.bind(x_i, self._part)
         parameters, eta_l = self._flat.parameters, self.round.eta_l
-        with self._flat.descending(eta_l if self._problem.penalty is None else None) as gradients:
+        with self._flat.descending(eta_l if self._problem.penalty is None else None):
             for batch in self.batches():
-                found = gradients(self._objective(batch))
-                moved = [(p, g) for p, g in zip(parameters, found, strict=True) if g is not None]
+                gradients = torch.autograd.grad(self._objective(batch), parameters, allow_unused=True)
+                moved = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
                 with torch.no_grad():
                     for p, g in moved:
                         p.add_(g, alpha=-eta_l)

@@ -32,7 +32,6 @@ from fedopt.errors import FedoptError, RunError, UserError
 
 _ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
 _DEATHS_PER_JOB = 3
-_AHEAD = 2  # jobs that a worker may have: it need not wait for the next while the server is busy
 # Read when a worker starts: one thread each.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
@@ -90,7 +89,7 @@ class _Worker:
         with worker_environment():
             self.process.start()
         theirs.close()
-        self.jobs: deque[int] = deque()  # positions of those it was sent; it is on the first
+        self.job: int | None = None  # position of the job it is on
 
     def stop(self) -> None:
         self.connection.close()  # it leaves when it finds nobody at the other end
@@ -190,27 +189,22 @@ class Processes:
         deaths: dict[int, int] = {}
 
         def hand_out() -> None:
-            for ahead in range(_AHEAD):
-                # The last jobs go to whoever is free first.
-                while len(waiting) > (len(self._workers) if ahead else 0):
-                    able = [worker for worker in self._workers if len(worker.jobs) == ahead]
-                    if not able or not (free or waiting[0] in slot_of):
-                        break
+            for worker in self._workers:
+                if worker.job is None and waiting and (free or waiting[0] in slot_of):
                     number = waiting.popleft()
                     if number not in slot_of:
                         slot_of[number] = free.popleft()
-                    self._dispatch(able[0], number, jobs[number], slot_of[number], kept)
+                    self._dispatch(worker, number, jobs[number], slot_of[number], kept)
 
         try:
             for position in range(len(jobs)):
                 hand_out()
                 while position not in replies:
-                    for lost in self._collect(replies):
-                        number = lost[0]
+                    for number in self._collect(replies):
                         deaths[number] = deaths.get(number, 0) + 1
                         if deaths[number] == _DEATHS_PER_JOB:
                             raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
-                        waiting.extendleft(reversed(lost))
+                        waiting.appendleft(number)
                     hand_out()  # also before the caller goes to work on what has come
                 reply, lengths = replies.pop(position)
                 slot = slot_of.pop(position)
@@ -228,27 +222,28 @@ class Processes:
         before = kept(job.client) if isinstance(job, ClientJob) else None
         if before is not None:
             self._shared.write(slot * self._per_slot, before)
-        worker.jobs.append(number)
+        worker.job = number
         try:
             worker.connection.send((number, job, slot, before is not None))
         except OSError:
             pass  # it has died; _collect finds out and the job is run again
 
-    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[list[int]]:
-        """Wait for news: store finished jobs, replace dead workers, return the jobs that each of these had."""
+    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[int]:
+        """Wait for news: store finished jobs, replace dead workers, return the jobs these were on."""
         lost = []
-        busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.jobs}
+        busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
         for connection in wait(list(busy)):
             place = busy[connection]  # type: ignore[index]
             worker = self._workers[place]
             try:
                 number, reply, lengths, failure = worker.connection.recv()
             except (EOFError, OSError):
-                lost.append(list(worker.jobs))
+                assert worker.job is not None
+                lost.append(worker.job)
                 self._replace(place)
                 continue
             if number is not None:  # None: a replaced worker is ready
-                worker.jobs.popleft()
+                worker.job = None
                 replies[number] = (reply, lengths)
             if failure is not None:
                 raise failure
@@ -257,13 +252,15 @@ class Processes:
     def _drain(self) -> None:
         """After an interruption, let workers finish what they are on, so that the next map starts clean."""
         for place, worker in enumerate(self._workers):
+            if worker.job is None:
+                continue
             try:
-                while worker.jobs:
-                    if worker.connection.recv()[0] is not None:
-                        worker.jobs.popleft()
+                while worker.connection.recv()[0] is None:
+                    pass
             except (EOFError, OSError):
                 self._replace(place)
                 self._await_ready(place)
+            worker.job = None
 
 
 def _name(job: Job) -> str:

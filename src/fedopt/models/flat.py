@@ -6,15 +6,14 @@ mathematics has no loop over layers, and a checkpoint is one array per symbol.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from fedopt.errors import UserError, unknown
-from fedopt.models.dense import Dense
+from fedopt.models.dense import movable
 from fedopt.models.part import Part
 
 BUFFER_POLICIES = ("refuse", "freeze")
@@ -40,7 +39,6 @@ class Flat:
         self.d = sum(self.sizes)
         self._frozen_norms = _check_buffers(module, buffers)
         self._check_parameters()
-        self._dense = self._independent()
 
     def _check_parameters(self) -> None:
         if self.d == 0:
@@ -72,40 +70,16 @@ class Flat:
             p.data = values.view(shape)
 
     @contextmanager
-    def descending(self, rate: float | None) -> Iterator[Callable[[Tensor], tuple[Tensor | None, ...]]]:
-        """The backward pass of a batch, in which layers that can take their step of SGD do so.
-
-        It gives the gradients of the other parameters. With None for a rate, no layer moves.
-        """
-        layers = [] if rate is None else self._dense
-
-        def gradients(objective: Tensor) -> tuple[Tensor | None, ...]:
-            for layer in layers:
-                layer.rate = rate
-            found = torch.autograd.grad(objective, self.parameters, allow_unused=True)
-            for layer in layers:
-                layer.calls, layer.rate = 0, None
-            return found
-
+    def descending(self, rate: float | None) -> Iterator[None]:
+        """Let those layers that can take their steps of SGD in the backward pass do so; None: none does."""
+        layers = movable(self.module)
+        for layer in layers:
+            layer.rate = rate
         try:
-            for layer in layers:
-                layer.calls = 0
-            yield gradients
+            yield
         finally:
             for layer in layers:
-                layer.calls = layer.rate = None
-
-    def _independent(self) -> list[Dense]:
-        """Dense layers that may move on their own: all of their parameters are trained, each has its one
-        place in the model, and nobody asked to see its gradient or put something else in its place."""
-        trained = {id(p) for p in self.parameters if not p._backward_hooks}
-        places = Counter(id(p) for _, p in self.module.named_parameters(remove_duplicate=False))
-        return [
-            layer
-            for layer in self.module.modules()
-            if type(layer) is Dense
-            and all(id(p) in trained and places[id(p)] == 1 for p in (layer.weight, layer.bias))
-        ]
+                layer.rate = None
 
     def train(self) -> None:
         """Training mode, with the frozen normalisation layers left in evaluation mode."""

@@ -70,6 +70,8 @@ def repeat_last(outputs: Tensor, tokens: Tensor) -> Tensor:
 class NextCharacter(nn.Module):
     """Shakespeare: embedding 8, two LSTMs of 256, dense 90; 820,522 parameters."""
 
+    dense_once = True
+
     def __init__(self, *, vocabulary: int = 90, width: int = 8, units: int = 256) -> None:
         super().__init__()
         self.embedding = embedding(vocabulary, width)
@@ -88,6 +90,8 @@ class NextWord(nn.Module):
 
     The dense layers act on each step alone, so the padding is dealt with where the outputs are narrowest.
     """
+
+    dense_once = True
 
     def __init__(self, *, vocabulary: int = 10_004, width: int = 96, units: int = 670) -> None:
         super().__init__()
