@@ -17,9 +17,16 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 
 def keep_freed_memory() -> None:
     """The same for the process that calls it; not for one that is somebody else's."""
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT)
+    _call("mallopt", _M_MMAP_MAX, 0)
+    _call("mallopt", _M_TRIM_THRESHOLD, _KEPT)
+
+
+def give_back() -> None:
+    """Give the system what lies unused."""
+    _call("malloc_trim", 0)
+
+
+def _call(name: str, *arguments: int) -> None:
+    function = getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
+    if function is not None:
+        function(*arguments)
