@@ -66,3 +66,8 @@ def main() -> None:
         raise
     except BrokenPipeError:
         sys.exit(0)  # the reader of our output has left
+    except OSError as error:  # of a path that no system takes, or a disk that fails in an unexpected place
+        if "--debug" in sys.argv or error.filename is None:
+            raise
+        typer.echo(f"failed: {error.filename}: {error.strerror}; --debug shows where", err=True)
+        sys.exit(1)

@@ -169,7 +169,7 @@ def _repeat(
 
 
 def _turn(round: Callable[[], _Measured], seconds: Callable[[_Measured], float]) -> _Measured:
-    """Rounds for a second, at least one, and of these the median: who comes back finds the caches of others."""
+    """Rounds for a second, one at least, and of these the median: the first finds the caches of others."""
     rounds = [round()]
     while sum(map(seconds, rounds)) < _TURN:
         rounds.append(round())
