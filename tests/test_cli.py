@@ -164,6 +164,13 @@ def test_without_json_the_result_is_a_few_lines(finished: Finished) -> None:
         assert word in done.out
 
 
+@pytest.mark.parametrize("command", ["report", "eval", "export"])
+def test_a_name_that_no_system_takes_ends_in_one_line(command: str, tmp_path: Path) -> None:
+    done = fedopt(command, tmp_path / ("x" * 300))
+    assert done.code in (1, 2)
+    refused(done, "x" * 300, code=done.code)
+
+
 def test_a_run_directory_explains_itself(finished: Finished) -> None:
     names = {entry.name for entry in finished.path.iterdir() if not entry.name.startswith(".")}
     assert names == {"config.toml", "metrics.jsonl", "run.json", "checkpoints"}
