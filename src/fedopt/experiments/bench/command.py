@@ -166,11 +166,10 @@ def document_lines(result: dict[str, Any]) -> list[str]:
     """The table of a result, for a document."""
     head, found = rows(result)
     where = result["machine"]
-    used = {
-        name: f"{name}: {_words(peer)}"
-        for numbers in result["tasks"].values()
-        for name, peer in numbers["peers"].items()
-    }
+    used: dict[str, list[str]] = {}  # what a peer ran with, and on which tasks
+    for task, numbers in result["tasks"].items():
+        for name, peer in numbers["peers"].items():
+            used.setdefault(f"{name}: {_words(peer)}", []).append(task)
     return [
         f"{result['date'][:10]}, commit {result['commit'] or 'unknown'}, {where['cpu']} with "
         f"{where['cores']} cores, {where['system']}, Python {where['python']}, torch {where['torch']}.",
@@ -180,10 +179,10 @@ def document_lines(result: dict[str, Any]) -> list[str]:
         *(f"| {' | '.join(row)} |".replace("*", r"\*") for row in found),
         "",
         *(line.replace("*", r"\*") for line in notes(result)),
-        *used.values(),
+        *(f"{words} ({', '.join(tasks)})" for words, tasks in used.items()),
     ]
 
 
 def _words(peer: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in (peer["versions"] or {}).items())
-    return f"{versions}; {peer['settings']}."
+    return f"{versions}; {peer['settings']}"
