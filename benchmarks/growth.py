@@ -228,24 +228,23 @@ def draw(result: dict[str, Any], file: Path) -> None:
     for place, name in enumerate(columns):
         speed, memory = axes[0][place], axes[1][place]
         memory.set_xlabel(name)
-        memory.set_ylim(bottom=0)
         if name == "rounds":
             speed.axis("off")
             memory.plot(*zip(*result["watched"], strict=True), color="#0072b2")
-            memory.set_ylim(bottom=0)
+            memory.set_ylim(0, 1.1 * memory.get_ylim()[1])
             continue
         points = result["axes"][name]
         x, y = [p["value"] for p in points], [p["seconds"] for p in points]
         errors = [[p["seconds"] - p["low"] for p in points], [p["high"] - p["seconds"] for p in points]]
         speed.errorbar(x, y, errors, marker="o", color="#0072b2", capsize=3)
         memory.plot(x, [p["memory"] for p in points], marker="o", color="#d55e00")
-        memory.set_ylim(bottom=0)
+        memory.set_ylim(0, 1.1 * memory.get_ylim()[1])
         if name == "cohort":
             speed.set_yscale("log")
             speed.plot(x, [y[0] / x[0] * v for v in x], ":", color="#777777", label="linear")
             speed.legend(frameon=False)
         else:
-            speed.set_ylim(bottom=0)
+            speed.set_ylim(0, 1.1 * speed.get_ylim()[1])
         for one in (speed, memory):
             if name != "workers":
                 one.set_xscale("log")
