@@ -32,6 +32,11 @@ class LocalWork:
             return 0
         return self.steps if self.steps is not None else self.epochs * per_epoch
 
+    def effort(self, examples: int) -> float:
+        """How much work a client is, in examples; its coming and going is about half a batch."""
+        trained = self.epochs * examples if self.steps is None else self.steps * self.batch_size
+        return trained + self.batch_size / 2
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -13,7 +13,6 @@ import pickle
 import shutil
 import signal
 import traceback
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
@@ -28,6 +27,7 @@ from fedopt.engine import allocation
 from fedopt.engine.executors import Kept, nothing_kept
 from fedopt.engine.problem import Problem
 from fedopt.engine.runner import ClientJob, Job, Runner, initial_vector
+from fedopt.engine.schedule import Queues
 from fedopt.errors import FedoptError, RunError, UserError
 
 _ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
@@ -142,6 +142,7 @@ class Processes:
             ) from error
         self.start()
         d = len(initial_vector(problem))
+        self._local = problem.local
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
         self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept from before, returned, kept
@@ -149,7 +150,7 @@ class Processes:
         self._sent = _Vectors(len(algorithm.sends), d)
         self._shared = _Vectors(self._slots * self._per_slot, d)
         shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)
-        self._loaded = (problem, shared_sample, self._sent, self._shared, self._per_slot, self._keeps)
+        self._loaded = (problem, shared_sample, self._sent, self._shared, self._keeps)
         for place in range(len(self._workers)):
             self._send_problem(place)
         for place in range(len(self._workers)):
@@ -182,54 +183,56 @@ class Processes:
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         self._sent.write(0, sent)
-        waiting = deque(range(len(jobs)))
-        free = deque(range(self._slots))
-        slot_of: dict[int, int] = {}
+        queues = Queues([self._cost(job) for job in jobs], len(self._workers))
         replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
         deaths: dict[int, int] = {}
 
         def hand_out() -> None:
-            for worker in self._workers:
-                if worker.job is None and waiting and (free or waiting[0] in slot_of):
-                    number = waiting.popleft()
-                    if number not in slot_of:
-                        slot_of[number] = free.popleft()
-                    self._dispatch(worker, number, jobs[number], slot_of[number], kept)
+            for place, worker in enumerate(self._workers):
+                if worker.job is None:
+                    number = queues.next(place, before=position + self._slots)
+                    if number is not None:
+                        self._dispatch(worker, number, jobs[number], kept)
 
         try:
             for position in range(len(jobs)):
                 hand_out()
                 while position not in replies:
-                    for number in self._collect(replies):
+                    for place, number in self._collect(replies):
                         deaths[number] = deaths.get(number, 0) + 1
                         if deaths[number] == _DEATHS_PER_JOB:
                             raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
-                        waiting.appendleft(number)
+                        queues.again(place, number)
                     hand_out()  # also before the caller goes to work on what has come
                 reply, lengths = replies.pop(position)
-                slot = slot_of.pop(position)
-                first = slot * self._per_slot + self._keeps
-                yield reply, self._shared.read(first, lengths)
-                free.append(slot)
+                yield reply, self._shared.read(self._first(position) + self._keeps, lengths)
         finally:
             self._drain()
+
+    def _first(self, number: int) -> int:
+        """Where the vectors of a job begin. Slots are taken in turn: no more jobs are under way than there are."""
+        return number % self._slots * self._per_slot
+
+    def _cost(self, job: Job) -> float:
+        return self._local.effort(job.examples) if isinstance(job, ClientJob) else 1.0
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
 
-    def _dispatch(self, worker: _Worker, number: int, job: Job, slot: int, kept: Kept) -> None:
+    def _dispatch(self, worker: _Worker, number: int, job: Job, kept: Kept) -> None:
         before = kept(job.client) if isinstance(job, ClientJob) else None
+        first = self._first(number)
         if before is not None:
-            self._shared.write(slot * self._per_slot, before)
+            self._shared.write(first, before)
         worker.job = number
         try:
-            worker.connection.send((number, job, slot, before is not None))
+            worker.connection.send((number, job, first, before is not None))
         except OSError:
             pass  # it has died; _collect finds out and the job is run again
 
-    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[int]:
-        """Wait for news: store finished jobs, replace dead workers, return the jobs these were on."""
+    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[tuple[int, int]]:
+        """Wait for news: store finished jobs, replace dead workers, return their places and jobs."""
         lost = []
         busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
         for connection in wait(list(busy)):
@@ -239,7 +242,7 @@ class Processes:
                 number, reply, lengths, failure = worker.connection.recv()
             except (EOFError, OSError):
                 assert worker.job is not None
-                lost.append(worker.job)
+                lost.append((place, worker.job))
                 self._replace(place)
                 continue
             if number is not None:  # None: a replaced worker is ready
@@ -278,13 +281,12 @@ def _serve(connection: Connection[Any, Any]) -> None:
         while True:
             message = connection.recv()
             if isinstance(message[0], Problem):
-                problem, sample, sent, shared, per_slot, keeps = message
+                problem, sample, sent, shared, keeps = message
                 runner, failure = _load(problem, tuple(a.numpy() for a in sample))
                 connection.send((None, None, (), failure))
                 continue
-            number, job, slot, has_kept = message
+            number, job, first, has_kept = message
             assert runner is not None  # jobs follow a problem that was loaded
-            first = slot * per_slot
             try:
                 before = shared.read(first, [shared.d] * keeps) if has_kept else None
                 there = sent.read(0, [sent.d] * len(sent.rows))

@@ -56,7 +56,7 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
     round = Round(t, eta_l, eta, len(cohort), population)
 
     mean, tally = BlockedMean(), _Tally(clients)
-    jobs = [ClientJob(round, i) for i in cohort]
+    jobs = [ClientJob(round, i, int(clients.sizes[i])) for i in cohort]
     for outcome, vectors in setting.executor.map(jobs, algorithm.sent(state), setting.table.read):
         if not tally.accepts(outcome, vectors):
             mean.skip()

@@ -29,6 +29,7 @@ class ClientJob(NamedTuple):
 
     round: Round
     client: int
+    examples: int = 0  # which it has, for those who plan
 
 
 class SampleJob(NamedTuple):

@@ -1,7 +1,8 @@
-"""A dense layer that can take its step of SGD within the backward pass."""
+"""Dense layers that can take their step of SGD within the backward pass."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,29 +22,75 @@ class Dense(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:  # (..., inputs) -> (..., outputs)
         if self.rate is None or not torch.is_grad_enabled():
             return super().forward(x)
-        out: Tensor = _Descending.apply(x, self.weight, self.bias, self.rate)  # type: ignore[no-untyped-call]
-        return out
+        return _descend([self], x, self.rate)
+
+
+class DenseStack(nn.Sequential):
+    """Dense layers and sigmoids one after the other, which descend together: one node for autograd, not many."""
+
+    rate: float | None = None
+
+    def is_plain(self) -> bool:
+        """Whether its layers are no more than they look like; hooks on them would not be called."""
+        return all(type(layer) in (Dense, nn.Sigmoid) and not _hooked(layer) for layer in self)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, inputs) -> (B, outputs)
+        if self.rate is None or not torch.is_grad_enabled():
+            out: Tensor = super().forward(x)
+            return out
+        return _descend(list(self), x, self.rate)
+
+
+def _hooked(layer: nn.Module) -> bool:
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks)
+
+
+def _descend(layers: Sequence[nn.Module], x: Tensor, rate: float) -> Tensor:
+    weights = [p for layer in layers if isinstance(layer, Dense) for p in (layer.weight, layer.bias)]
+    out: Tensor = _Descending.apply(x, rate, layers, *weights)  # type: ignore[no-untyped-call]
+    return out
 
 
 class _Descending(torch.autograd.Function):
+    """Dense layers and sigmoids; the weights move in `backward`."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, rate: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, rate: float, layers: Sequence[nn.Module], *weights: Tensor) -> Tensor:
+        seen, h = [], x  # what each layer's gradient needs: a dense layer's input, a sigmoid's output
+        for layer in layers:
+            if isinstance(layer, Dense):
+                seen.append(h)
+                h = nn.functional.linear(h, layer.weight, layer.bias)
+            else:
+                h = h.sigmoid()
+                seen.append(h)
         # Saved, so that autograd notices if somebody needs the weights after they have moved.
-        ctx.save_for_backward(x, weight, bias)
-        ctx.rate = rate
-        return torch.nn.functional.linear(x, weight, bias)
+        ctx.save_for_backward(*seen, *weights)
+        ctx.rate, ctx.layers = rate, layers
+        return h
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:
-        x, weight, bias = ctx.saved_tensors
-        outer = gradients[0].reshape(-1, len(bias))
-        inner = (outer @ weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        weight.addmm_(outer.t(), x.reshape(-1, x.shape[-1]), alpha=-ctx.rate)
-        bias.sub_(outer.sum(0), alpha=ctx.rate)
-        return inner, None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        count, saved = len(ctx.layers), ctx.saved_tensors
+        seen, weights = saved[:count], list(saved[count:])
+        outer: Tensor = gradients[0]
+        for place in reversed(range(count)):
+            h = seen[place]
+            if not isinstance(ctx.layers[place], Dense):
+                outer = torch.ops.aten.sigmoid_backward(outer, h)
+                continue
+            bias, weight = weights.pop(), weights.pop()
+            flat = outer.reshape(-1, len(bias))
+            if place or ctx.needs_input_grad[0]:
+                outer = (flat @ weight).view(h.shape)
+            weight.addmm_(flat.t(), h.reshape(-1, h.shape[-1]), alpha=-ctx.rate)
+            bias.sub_(flat.sum(0), alpha=ctx.rate)
+        inner = outer if ctx.needs_input_grad[0] else None
+        return inner, None, None, *(None for _ in saved[count:])
 
 
-def movable(module: nn.Module) -> list[Dense]:
+def movable(module: nn.Module) -> list[Dense | DenseStack]:
     """The dense layers of `module` that may descend within its backward pass.
 
     Those of the paper's networks as they stand, whose classes say `dense_once`: every layer is called once,
@@ -53,4 +100,8 @@ def movable(module: nn.Module) -> list[Dense]:
         return []
     if any(not p.requires_grad or p._backward_hooks for p in module.parameters()):
         return []
-    return [layer for layer in module.modules() if type(layer) is Dense]
+    return [
+        layer
+        for layer in module.modules()
+        if type(layer) is Dense or (type(layer) is DenseStack and layer.is_plain())
+    ]
