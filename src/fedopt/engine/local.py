@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,8 @@ from fedopt.engine.problem import Problem
 from fedopt.models.flat import Flat
 from fedopt.models.part import Part
 from fedopt.tasks.base import Batch
+
+_AHEAD = 8  # batches
 
 
 def tensors(arrays: Arrays, rows: np.ndarray | slice) -> tuple[Tensor, ...]:
@@ -57,6 +60,13 @@ class ClientWork:
 
     def batches(self) -> Iterator[Batch]:
         """E epochs over the shuffled batches, or K steps, beginning a new epoch when one is used up."""
+        plan = self._plan()
+        # A few at a time: prepared between two steps, each would find its code gone from the processor's cache.
+        while ahead := [self._batch(*rows) for rows in islice(plan, _AHEAD)]:
+            yield from ahead
+
+    def _plan(self) -> Iterator[tuple[np.ndarray, np.random.Generator]]:
+        """The rows of each batch, with what its examples are augmented by."""
         local, n, done = self._problem.local, len(self._arrays[0]), 0
         epoch = 0
         while done < self.steps:
@@ -65,7 +75,7 @@ class ClientWork:
             for start in range(0, local.batches_per_epoch(n) * local.batch_size, local.batch_size):
                 if done == self.steps:
                     return
-                yield self._batch(order[start : start + local.batch_size], augment)
+                yield order[start : start + local.batch_size], augment
                 done += 1
             epoch += 1
 
