@@ -21,7 +21,7 @@ from fedopt.engine.problem import Problem
 from fedopt.experiments.config import resolve
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.run import execute
-from fedopt.models.part import Part, union
+from fedopt.models.part import Part
 from fedopt.tasks import TASKS
 from fedopt.tasks.stackoverflow import touched_words
 
@@ -105,7 +105,7 @@ def test_the_mean_of_parts_is_the_mean_of_the_whole_vectors(data: st.DataObject,
             parts.skip()
             continue
         dense = torch.zeros(part.whole)
-        part.add(dense, values)
+        part.put(dense, values)
         assert torch.equal(part.take(dense), values)
         whole.add(weight, [dense, 2 * dense])
         parts.add(weight, [values, 2 * values], part)
@@ -113,13 +113,6 @@ def test_the_mean_of_parts_is_the_mean_of_the_whole_vectors(data: st.DataObject,
     assert (expected is None) == (found is None)
     if expected is not None and found is not None:
         assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
-
-
-def test_a_union_holds_every_row_once_in_order() -> None:
-    one, two = (Part(torch.tensor(rows), 9, 1, 0) for rows in ([2, 5], [0, 5, 8]))
-    both = union([one, two])
-    assert both.rows.tolist() == [0, 2, 5, 8]
-    assert one.within(both).rows.tolist() == [1, 2]
 
 
 def test_finite_numbers_whose_sum_overflows_are_finite() -> None:

@@ -88,6 +88,9 @@ class Algorithm(NamedTuple):
     # A client leaves every coordinate whose gradient is zero as it was sent, and works on each alone: then it
     # may be given the coordinates that its data touches, and no others.
     still: bool = False
+    # The server works on each coordinate alone and leaves it, in all of its state, where the means are zero:
+    # then it may be given the coordinates that some client touched, and no others.
+    rests: bool = False
 
     def sent(self, state: State) -> tuple[Vector, ...]:
         """The vectors of `state` that travel to the clients."""

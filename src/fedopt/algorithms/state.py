@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from fedopt.algorithms.base import State
@@ -36,6 +38,14 @@ def unflatten(like: State, vectors: dict[str, torch.Tensor], prefix: str = "") -
     names = getattr(like, "_fields", tuple(f"s{i}" for i in range(len(like))))
     parts = [unflatten(value, vectors, name) for name, value in zip(names, like, strict=True)]
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def mapped(state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> State:
+    """A state of the same form with every vector changed."""
+    if isinstance(state, torch.Tensor):
+        return change(state)
+    parts = [mapped(value, change) for value in state]
+    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
 
 
 def is_finite(state: State) -> bool:

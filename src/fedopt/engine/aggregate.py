@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from fedopt.algorithms.base import Vector
-from fedopt.models.part import Part, union
+from fedopt.models.part import Part
 
 BLOCK = 8
 
@@ -20,8 +20,8 @@ BLOCK = 8
 class BlockedMean:
     """sum_i w_i r_i / sum_i w_i for each returned vector; `add` must be called in cohort order.
 
-    A client that is left out still takes its place in its block: call `skip`. What a client returns may be
-    the part of a vector that it touched; the rest of it counts as zero.
+    A client that is left out still takes its place in its block: call `skip`. What clients return may be
+    the parts of vectors that they touched; the rest counts as zero.
 
     >>> mean = BlockedMean()
     >>> mean.add(1.0, [torch.tensor([1.0, 2.0])]); mean.add(3.0, [torch.tensor([5.0, 6.0])])
@@ -30,21 +30,16 @@ class BlockedMean:
     """
 
     def __init__(self) -> None:
-        self._total: list[Vector] | None = None
-        self._block: list[Vector] | None = None
-        self._parts: list[tuple[Part, float, list[Vector]]] = []  # of this block, where clients return parts
+        self._total: _Sum | _TouchedSum | None = None
+        self._block: _Sum | _TouchedSum | None = None
         self._filled = 0
         self.weight = 0.0
         self.count = 0
 
     def add(self, weight: float, vectors: Sequence[Vector], part: Part | None = None) -> None:
-        if part is not None:
-            self._parts.append((part, weight, [v.clone() for v in vectors]))
-        elif self._block is None:
-            self._block = [weight * v for v in vectors]
-        else:
-            for total, v in zip(self._block, vectors, strict=True):
-                total.add_(v, alpha=weight)
+        if self._block is None:
+            self._block = _Sum() if part is None else _TouchedSum(part, len(vectors))
+        self._block.add(weight, vectors, part)
         self.weight += weight
         self.count += 1
         self._advance()
@@ -59,35 +54,84 @@ class BlockedMean:
 
     def _close_block(self) -> None:
         self._filled = 0
-        if self._parts:
-            self._close_parts()
-        if self._block is None:
-            return
         if self._total is None:
             self._total = self._block
-        else:
-            for total, v in zip(self._total, self._block, strict=True):
-                total += v
+        elif self._block is not None:
+            self._total.add(1.0, self._block.vectors(), self._block.part())
         self._block = None
-
-    def _close_parts(self) -> None:
-        """Add up what the block's clients touched, and only then add that to the whole."""
-        touched = union([part for part, _, _ in self._parts])
-        returned = len(self._parts[0][2])
-        sums = [torch.zeros(touched.size) for _ in range(returned)]
-        for part, weight, vectors in self._parts:
-            place = part.within(touched)
-            for total, v in zip(sums, vectors, strict=True):
-                place.add(total, v, weight)
-        if self._total is None:
-            self._total = [torch.zeros(touched.whole) for _ in range(returned)]
-        for total, v in zip(self._total, sums, strict=True):
-            touched.add(total, v)
-        self._parts = []
 
     def value(self) -> tuple[Vector, ...] | None:
         """The means, or None if every client was left out. Ends the sum: to be called once."""
+        found = self.touched()
+        if found is None:
+            return None if self._total is None else self._means(self._total)
+        part, means = found
+        whole = tuple(torch.zeros(part.whole) for _ in means)
+        for vector, mean in zip(whole, means, strict=True):
+            part.put(vector, mean)
+        return whole
+
+    def touched(self) -> tuple[Part, tuple[Vector, ...]] | None:
+        """The part that some client touched and its means, where clients return parts; that ends the sum."""
         self._close_block()
-        if self._total is None:
-            return None
-        return tuple(total.div_(self.weight) for total in self._total)
+        part = None if self._total is None else self._total.part()
+        return None if self._total is None or part is None else (part, self._means(self._total))
+
+    def _means(self, total: _Sum | _TouchedSum) -> tuple[Vector, ...]:
+        return tuple(v.div_(self.weight) for v in total.vectors())
+
+
+class _Sum:
+    """Of whole vectors."""
+
+    def __init__(self) -> None:
+        self._vectors: list[Vector] = []
+
+    def add(self, weight: float, vectors: Sequence[Vector], part: Part | None) -> None:
+        if not self._vectors:
+            self._vectors = [weight * v for v in vectors]
+            return
+        for total, v in zip(self._vectors, vectors, strict=True):
+            total.add_(v, alpha=weight)
+
+    def vectors(self) -> list[Vector]:
+        return self._vectors
+
+    def part(self) -> None:
+        return None
+
+
+class _TouchedSum:
+    """Of parts: the rows that one of them has stand one after the other as they came, the rest follows."""
+
+    def __init__(self, like: Part, count: int) -> None:
+        self._like = like
+        self._places = torch.full((like.height,), -1)  # where a row of the whole stands here
+        self._rows: list[torch.Tensor] = []
+        self._filled = 0
+        self._sums = [torch.empty(like.whole) for _ in range(count)]  # what is not filled takes no memory
+        self._rests = [torch.zeros(like.rest) for _ in range(count)]
+
+    def add(self, weight: float, vectors: Sequence[Vector], part: Part | None) -> None:
+        assert part is not None  # all clients of a round return parts, or none does
+        fresh = part.rows[self._places[part.rows] < 0]
+        begin, end = self._filled, self._filled + len(fresh)
+        self._places[fresh] = torch.arange(begin, end)
+        self._rows.append(fresh)
+        self._filled = end
+        places = self._places[part.rows]
+        for total, rest, vector in zip(self._sums, self._rests, vectors, strict=True):
+            sums, _ = part.split(total, part.height)
+            rows, others = part.split(vector, len(part.rows))
+            sums[begin:end] = 0
+            sums.index_add_(0, places, rows, alpha=weight)
+            rest.add_(others, alpha=weight)
+
+    def vectors(self) -> list[Vector]:
+        size = self._filled * self._like.width
+        for total, rest in zip(self._sums, self._rests, strict=True):
+            total[size : size + len(rest)] = rest
+        return [total[: size + self._like.rest] for total in self._sums]
+
+    def part(self) -> Part:
+        return self._like._replace(rows=torch.cat(self._rows))

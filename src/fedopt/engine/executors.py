@@ -28,6 +28,9 @@ class Executor(Protocol):
     def load(self, problem: Problem, sample: Arrays) -> None:
         """Make ready for this problem; `sample` is what `SampleJob` measures on."""
 
+    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        """Copies of what clients will be sent, where no further copy is needed; they may be changed in place."""
+
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
@@ -42,6 +45,9 @@ class Serial:
 
     def load(self, problem: Problem, sample: Arrays) -> None:
         self._runner = Runner(problem, sample)
+
+    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        return tuple(v.clone() for v in vectors)
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from fedopt.algorithms import State
 from fedopt.algorithms.schedules import Schedule
 from fedopt.engine.evaluate import is_evaluated, measure_sample
-from fedopt.engine.round import Report, Setting, run_round
+from fedopt.engine.round import Report, Setting, own, run_round
 from fedopt.engine.runner import single_thread
 from fedopt.errors import Diverged, RunError
 
@@ -53,7 +53,10 @@ def start(state: State, plan: Plan) -> Position:
 
 
 def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, None, None]:
-    """Rounds from `position` on, each as a `Step`; raises RunError when the run no longer trains."""
+    """Rounds from `position` on, each as a `Step`; raises RunError when the run no longer trains.
+
+    The vectors of a step are valid until the next one is asked for; those of `position` stay as they are.
+    """
 
     def evaluated(at: Position) -> dict[str, float] | None:
         if not is_evaluated(at.round, plan.rounds, plan.eval_every, plan.eval_last_every):
@@ -61,6 +64,7 @@ def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, N
         return measure_sample(setting.executor, at.state.x, plan.sample)
 
     with single_thread():
+        position = position._replace(state=own(setting, position.state))
         if position.round == 0:
             yield Step(position, None, None, evaluated(position))
         while position.round < plan.rounds:

@@ -179,6 +179,10 @@ class Processes:
         self._workers[place] = _Worker()
         self._workers[place].connection.send(self._loaded)
 
+    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        self._sent.write(0, vectors)
+        return self._sent.read(0, list(map(len, vectors)))
+
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:

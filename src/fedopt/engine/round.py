@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
+import torch
+
 from fedopt.algorithms import Algorithm, Round, State, Vector
-from fedopt.algorithms.state import flatten, is_finite
+from fedopt.algorithms.state import flatten, is_finite, mapped
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.executors import Executor
@@ -48,7 +50,7 @@ class Report(NamedTuple):
 
 
 def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) -> tuple[State, Report]:
-    """Round t: x_t in `state`, x_{t+1} in what is returned."""
+    """Round t: x_t in `state`, x_{t+1} in what is returned, perhaps in the same memory (see `own`)."""
     algorithm, clients = setting.algorithm, setting.clients
     population, returned = len(clients.ids), len(algorithm.returns)
     cohort = setting.sampler(setting.seed, t, population, setting.cohort)  # Sample a subset S of clients
@@ -65,16 +67,43 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
         if algorithm.keeps:
             setting.table.write(t, outcome.client, vectors[returned:])
 
-    value = mean.value()
-    if value is not None:
-        after = algorithm.server(state, value, round._replace(cohort=mean.count))  # x_{t+1} = SERVEROPT(...)
-        _check_state(state, after)
-        if is_finite(after):
+    if mean.count:
+        after = _server(algorithm, state, mean, round._replace(cohort=mean.count))
+        if after is not None:
             state = after
         else:  # the mean was finite, the step was not: everything stays as it is
             setting.table.discard(t)
             tally.reject_all()
     return state, tally.report(algorithm, len(cohort), len(state.x))
+
+
+def own(setting: Setting, state: State) -> State:
+    """`state` in memory that rounds may change, with what clients are sent where they see it."""
+    algorithm = setting.algorithm
+    if not algorithm.rests:
+        return state
+    shared = setting.executor.share(algorithm.sent(state))
+    return mapped(state, torch.clone)._replace(**dict(zip(algorithm.sends, shared, strict=True)))
+
+
+def _server(algorithm: Algorithm, state: State, mean: BlockedMean, round: Round) -> State | None:
+    """x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t), or None if that is not finite.
+
+    Where clients touched a part of the model and the server leaves the rest of its state alone, that part is
+    all it gets, and `state` is changed in place.
+    """
+    touched = mean.touched() if algorithm.rests else None
+    if touched is None:
+        after = _checked(state, algorithm.server(state, mean.value() or (), round))
+        return after if is_finite(after) else None
+    part, means = touched
+    few = mapped(state, part.take)
+    after = _checked(few, algorithm.server(few, means, round))
+    if not is_finite(after):
+        return None
+    for vector, changed in zip(flatten(state).values(), flatten(after).values(), strict=True):
+        part.put(vector, changed)
+    return state
 
 
 class _Tally:
@@ -117,7 +146,7 @@ class _Tally:
         )
 
 
-def _check_state(before: State, after: State) -> None:
+def _checked(before: State, after: State) -> State:
     """The server's state keeps its form: what `init` did not make, a resumed run would not find."""
     shapes = [{name: v.shape for name, v in flatten(state).items()} for state in (before, after)]
     if shapes[0] != shapes[1]:
@@ -125,3 +154,4 @@ def _check_state(before: State, after: State) -> None:
             f"the server's update returned the vectors {', '.join(shapes[1]) or 'none'} and init made "
             f"{', '.join(shapes[0])}; give the optimizer an init: fedopt.Optimizer(update, init)"
         )
+    return after

@@ -62,12 +62,16 @@ class Queues:
         self._queues = [deque(positions) for positions in spread(costs, workers)]
 
     def next(self, worker: int, before: int) -> int | None:
-        """A job below `before` for a worker: its own next, or the last of the one with the most."""
+        """A job below `before` for a worker: its own next, else the last or the next of who has most."""
         own = self._queues[worker]
-        queue = own or max(self._queues, key=len)
-        if not queue or queue[0 if queue is own else -1] >= before:
-            return None
-        return queue.popleft() if queue is own else queue.pop()
+        if own and own[0] < before:
+            return own.popleft()
+        for queue in sorted(self._queues, key=len, reverse=True):
+            if queue and queue[-1] < before:
+                return queue.pop()
+            if queue and queue[0] < before:
+                return queue.popleft()
+        return None
 
     def again(self, worker: int, job: int) -> None:
         """Put back a job that was lost."""

@@ -124,6 +124,9 @@ class Vectorised:
     def load(self, problem: Problem, sample: Arrays) -> None:
         self._runner = _Runner(problem, sample, self._device)
 
+    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        return tuple(v.clone() for v in vectors)
+
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
+from fedopt.algorithms.state import mapped
 from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
 from fedopt.data.locations import data_source
 from fedopt.data.store import StoredSplit, open_store
@@ -200,9 +201,19 @@ def run(
             out=Path(out) if out is not None else None,
             better=chosen.better,
             initial=initial,
-            on_step=callback,
+            on_step=_to_keep(callback) if callback else None,
             tensorboard=tensorboard,
         )
+
+
+def _to_keep(callback: Callable[[Step], None]) -> Callable[[Step], None]:
+    """Steps whose vectors the next round leaves alone."""
+
+    def on_step(step: Step) -> None:
+        at = step.position
+        callback(step._replace(position=at._replace(state=mapped(at.state, torch.clone))))
+
+    return on_step
 
 
 def find_task(name: str) -> Task:

@@ -267,7 +267,7 @@ class _Run:
         return {name: finite(value) for name, value in means(parts).items()}
 
     def _result(self, full_test: dict[str, float | None] | None) -> RunResult:
-        config, x, rounds = self.config, self.position.state.x, self.position.round
+        config, x, rounds = self.config, self.position.state.x.clone(), self.position.round
         metric = next(iter(self.problem.metrics))
         train_lines, test_lines = self.journal.splits()
         planned = [  # a run that was extended has evaluations that one of this length has not

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fedopt.algorithms.base import Vector
 from fedopt.engine.memory import MemoryTable
 from fedopt.engine.processes import Processes
-from fedopt.engine.round import Setting, run_round
+from fedopt.engine.round import Setting, own, run_round
 from fedopt.engine.runner import single_thread
 from fedopt.errors import RunError
 from fedopt.experiments.bench.clock import Spent, clocked, spent
@@ -48,7 +48,7 @@ class Ours:
                 seed=SEED,
                 table=MemoryTable(),
             )
-            self._state = algorithm.init(work.x)
+            self._state = own(self._setting, algorithm.init(work.x))
             self._t = 0
             with Peak(os.getpid(), only=[os.getpid(), *self._executor.pids]) as peak:
                 self.round()
