@@ -17,6 +17,7 @@ class Dense(nn.Linear):
     batches that saves writing, reading and adding as many numbers as there are weights.
     """
 
+    descends = True
     rate: float | None = None
 
     def forward(self, x: Tensor) -> Tensor:  # (..., inputs) -> (..., outputs)
@@ -28,11 +29,8 @@ class Dense(nn.Linear):
 class DenseStack(nn.Sequential):
     """Dense layers and sigmoids one after the other, which descend together: one node for autograd, not many."""
 
+    descends = True
     rate: float | None = None
-
-    def is_plain(self) -> bool:
-        """Whether its layers are no more than they look like; hooks on them would not be called."""
-        return all(type(layer) in (Dense, nn.Sigmoid) and not _hooked(layer) for layer in self)
 
     def forward(self, x: Tensor) -> Tensor:  # (B, inputs) -> (B, outputs)
         if self.rate is None or not torch.is_grad_enabled():
@@ -90,18 +88,26 @@ class _Descending(torch.autograd.Function):
         return inner, None, None, *(None for _ in saved[count:])
 
 
-def movable(module: nn.Module) -> list[Dense | DenseStack]:
-    """The dense layers of `module` that may descend within its backward pass.
+def movable(module: nn.Module) -> list[Any]:
+    """The layers of `module` that may descend within its backward pass.
 
-    Those of the paper's networks as they stand, whose classes say `dense_once`: every layer is called once,
+    Those of the paper's networks as they stand, whose classes say `called_once`: every layer is called once,
     and nobody else needs its weights or their gradient. Of any other model, a subclass too, nothing is known.
     """
-    if not vars(type(module)).get("dense_once", False):
+    if not _says(module, "called_once"):
         return []
     if any(not p.requires_grad or p._backward_hooks for p in module.parameters()):
         return []
-    return [
-        layer
-        for layer in module.modules()
-        if type(layer) is Dense or (type(layer) is DenseStack and layer.is_plain())
-    ]
+    return [layer for layer in module.modules() if _says(layer, "descends") and not _hides(layer)]
+
+
+def _says(module: nn.Module, name: str) -> bool:
+    """Whether the very class of `module` says so."""
+    return bool(vars(type(module)).get(name, False))
+
+
+def _hides(layer: nn.Module) -> bool:
+    """Whether it is a stack of layers that are more than they look like: hooks on them would not be called."""
+    return isinstance(layer, DenseStack) and any(
+        type(inner) not in (Dense, nn.Sigmoid) or _hooked(inner) for inner in layer
+    )

@@ -23,7 +23,7 @@ class CharacterCNN(nn.Module):
     code has ReLU at both.
     """
 
-    dense_once = True
+    called_once = True
 
     def __init__(self, *, classes: int = 62, activations: str = "as_run") -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Autoencoder(nn.Module):
     The caption says sigmoid at all dense layers; in the code the 30-unit code layer is linear.
     """
 
-    dense_once = True
+    called_once = True
     WIDTHS = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
 
     def __init__(self, *, activations: str = "as_run") -> None:

@@ -70,7 +70,7 @@ def repeat_last(outputs: Tensor, tokens: Tensor) -> Tensor:
 class NextCharacter(nn.Module):
     """Shakespeare: embedding 8, two LSTMs of 256, dense 90; 820,522 parameters."""
 
-    dense_once = True
+    called_once = True
 
     def __init__(self, *, vocabulary: int = 90, width: int = 8, units: int = 256) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class NextWord(nn.Module):
     The dense layers act on each step alone, so the padding is dealt with where the outputs are narrowest.
     """
 
-    dense_once = True
+    called_once = True
 
     def __init__(self, *, vocabulary: int = 10_004, width: int = 96, units: int = 670) -> None:
         super().__init__()

@@ -49,7 +49,11 @@ class Part(NamedTuple):
     def take(self, x: Tensor) -> Tensor:
         """The part of a whole vector, as a vector of its own."""
         table, rest = self.split(x, self.height)
-        return torch.cat([table.index_select(0, self.rows).view(-1), rest])
+        part = x.new_empty(self.size)
+        rows, others = self.split(part, len(self.rows))
+        torch.index_select(table, 0, self.rows, out=rows)
+        others.copy_(rest)
+        return part
 
     def put(self, x: Tensor, part: Tensor) -> None:
         """Write a part's vector into a whole one, in place."""
