@@ -25,10 +25,11 @@ from fedopt.engine.executors import Serial
 from fedopt.engine.runner import ClientJob, initial_vector, seeded
 from fedopt.experiments.config import resolve
 from fedopt.experiments.problems import problem_of
-from fedopt.models.dense import Dense
+from fedopt.models.dense import Dense, DenseStack
 from fedopt.models.dropout import Dropout
 from fedopt.models.emnist import Autoencoder, CharacterCNN
 from fedopt.models.flat import Flat
+from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextCharacter, NextWord
 from test_vectorised import CASES, assert_same, task_problem, train
 
@@ -59,7 +60,7 @@ def test_steps_in_place_are_the_algorithms_own_to_the_bit(case: str, monkeypatch
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_dense_layers_that_move_themselves_differ_by_rounding_alone(case: str) -> None:
+def test_layers_that_move_themselves_differ_by_rounding_alone(case: str) -> None:
     name, lr, settings = CASES[case]
     problem = task_problem(name, double=False, **settings)
     plain = replace(problem, algorithm=partial(_as_written, problem.algorithm))
@@ -182,6 +183,69 @@ def test_a_dense_layer_takes_the_step_that_is_written_down() -> None:
     assert torch.equal(inner, torch.tensor([[1.5, -3.0], [-0.5, 1.0]]))  # by the weights from before
     assert torch.equal(layer.weight.detach(), torch.tensor([[1.0 - 0.25 * 4.0, -2.0 - 0.25 * 1.0]]))
     assert layer.bias.item() == 0.5 - 0.25 * 1.0
+
+
+def test_a_stack_takes_the_steps_of_its_layers_to_the_bit() -> None:
+    ends = []
+    for stacked in (True, False):
+        torch.manual_seed(1)
+        network, x = Autoencoder(), torch.rand(7, 784)
+        with Flat(network).descending(RATE):
+            assert network.layers.rate == RATE
+            if not stacked:
+                network.layers.rate = None
+            for _ in range(3):
+                loss = (network(x) - x).square().sum()
+                torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
+        ends.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
+    assert torch.equal(ends[0], ends[1])
+
+
+def test_a_stack_leaves_its_input_and_says_what_it_does_to_it() -> None:
+    torch.manual_seed(1)
+    x = torch.rand(4, 3, requires_grad=True)
+    gradients = []
+    for rate in (None, RATE):
+        torch.manual_seed(2)
+        stack = DenseStack(nn.Sigmoid(), Dense(3, 2), nn.Sigmoid())
+        stack.rate = rate
+        before = x.detach().clone()
+        gradients.append(torch.autograd.grad(stack(x).square().sum(), [x])[0])
+        assert torch.equal(x, before)
+    assert torch.equal(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("change", ["forward", "backward", "another layer"])
+def test_a_stack_with_layers_that_somebody_watches_or_changed_is_run_layer_by_layer(change: str) -> None:
+    network, seen = Autoencoder(), []
+    if change == "forward":
+        network.layers[2].register_forward_hook(lambda *_: seen.append(1))
+    elif change == "backward":
+        network.layers[3].register_full_backward_hook(lambda *_: seen.append(1))
+    else:
+        network.layers[1] = nn.Tanh()
+    with Flat(network).descending(RATE):
+        assert network.layers.rate is None
+        loss = network(torch.rand(2, 784)).sum()
+        torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
+    assert seen == ([] if change == "another layer" else [1])
+
+
+def test_rows_of_words_take_the_step_that_is_written_down() -> None:
+    model = TagRegression(vocabulary=3, tags=1)
+    with torch.no_grad():
+        model.kernel.copy_(torch.tensor([[1.0], [2.0], [4.0]]))
+        model.bias.fill_(0.5)
+    model.rate = 0.25
+    # texts: words 1, 1 and an unknown one, divided by 3; word 3 alone; none
+    out = model(torch.tensor([[1, 1, 9], [3, 0, 0], [0, 0, 0]]))
+    assert torch.allclose(out, torch.tensor([[2 / 3 + 0.5], [4.5], [0.5]]))
+    kernel, bias = torch.autograd.grad(
+        (out * torch.tensor([[3.0], [2.0], [1.0]])).sum(), [model.kernel, model.bias], allow_unused=True
+    )
+    assert kernel is None and bias.item() == 6.0
+    expected = torch.tensor([[1.0 - 0.25 * 3 * 2 / 3], [2.0], [4.0 - 0.25 * 2]])
+    assert torch.allclose(model.kernel.detach(), expected)
 
 
 def test_a_dense_layer_without_a_rate_is_a_linear_one() -> None:
@@ -325,6 +389,9 @@ def test_the_dense_layers_of_the_papers_networks_move_themselves() -> None:
         flat = Flat(module)
         with flat.descending(0.5):
             assert [layer.rate for layer in module.modules() if isinstance(layer, Dense)] == [0.5] * count
+    tags = TagRegression()
+    with Flat(tags).descending(0.5):
+        assert tags.rate == 0.5
 
 
 class _Pixels(CharacterCNN):

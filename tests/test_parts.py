@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,14 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedopt
 from conftest import Pool
 from fedopt.algorithms import Optimizer
 from fedopt.algorithms import fedopt as fedopt_algorithm
+from fedopt.algorithms.base import Round
 from fedopt.algorithms.optimizers import sgd
 from fedopt.algorithms.state import all_finite
 from fedopt.engine.aggregate import BLOCK, BlockedMean
 from fedopt.engine.executors import Executor, Serial
+from fedopt.engine.loop import Step
+from fedopt.engine.memory import MemoryTable
 from fedopt.engine.problem import Problem
+from fedopt.engine.round import Setting, own, run_round
+from fedopt.engine.runner import initial_vector
+from fedopt.engine.sampling import uniform
 from fedopt.experiments.config import resolve
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.run import execute
@@ -54,8 +62,45 @@ def test_a_client_that_works_on_what_it_touches_gives_the_same_numbers(
     assert torch.equal(plain, fast)
 
 
-def test_parts_come_back_from_workers_as_they_do_serially(pool: Pool) -> None:
-    assert torch.equal(final("fedadagrad", Serial(), plain=False), final("fedadagrad", pool(2), plain=False))
+@pytest.mark.parametrize("algorithm", ["fedadagrad", "fedavg"])
+def test_parts_come_back_from_workers_as_they_do_serially(algorithm: str, pool: Pool) -> None:
+    assert torch.equal(final(algorithm, Serial(), plain=True), final(algorithm, pool(2), plain=False))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_rounds_in_place_leave_what_others_hold(workers: int, pool: Pool) -> None:
+    """FedAvg's server writes the touched rows into x: x_0 and what a callback kept must not follow."""
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = problem_of(SO_LR, config)
+    place = pool(workers) if workers else Serial()
+    start = initial_vector(problem)
+    before = start.clone()
+    first = execute(config, problem, place, initial=start).x
+    kept = first.clone()
+    again = execute(config, problem, place, initial=start).x
+    assert torch.equal(start, before) and torch.equal(first, kept) and torch.equal(first, again)
+    steps: list[Step] = []
+    fedopt.run("so_lr", config=SMALL | {"rounds": 3}, callback=steps.append)
+    models = [step.position.state.x for step in steps]
+    assert torch.equal(models[0], before) and torch.equal(models[2], first)
+    assert not torch.equal(models[2], models[3])
+
+
+def overflowing(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> Any:
+    return state._replace(x=state.x + (1e38 * mean[0]).mul(1e38))
+
+
+def test_a_step_that_is_not_finite_changes_no_row() -> None:
+    config = resolve(SO_LR, "fedavg", SMALL | {"patience": 5})
+    problem = problem_of(SO_LR, config)
+    algorithm = problem.algorithm()._replace(server=overflowing)
+    assert algorithm.rests
+    executor = Serial()
+    executor.load(problem, ())
+    setting = Setting(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
+    x = initial_vector(problem)
+    state, report = run_round(setting, own(setting, algorithm.init(x)), 0, 0.1, 1.0)
+    assert torch.equal(state.x, x) and report.clients == 0 and len(report.rejected) == 4
 
 
 def test_touched_words_are_numbered_without_gaps_and_unknown_ones_stay_unknown() -> None:

@@ -29,7 +29,7 @@ class Executor(Protocol):
         """Make ready for this problem; `sample` is what `SampleJob` measures on."""
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        """Copies of what clients will be sent, where no further copy is needed; they may be changed in place."""
+        """Copies of vectors to be sent, which may be changed in place and are not copied again."""
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

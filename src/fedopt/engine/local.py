@@ -61,7 +61,7 @@ class ClientWork:
     def batches(self) -> Iterator[Batch]:
         """E epochs over the shuffled batches, or K steps, beginning a new epoch when one is used up."""
         plan = self._plan()
-        # A few at a time: prepared between two steps, each would find its code gone from the processor's cache.
+        # A few at a time: between two steps, each would find its code gone from the processor's cache.
         while ahead := [self._batch(*rows) for rows in islice(plan, _AHEAD)]:
             yield from ahead
 

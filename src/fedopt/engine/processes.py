@@ -1,7 +1,8 @@
 """The `processes` executor: one single-threaded worker per core, started once, vectors in shared memory.
 
-Results leave in the order of the jobs. A job takes a slot of shared memory when it is sent out and gives
-it back when its result has been used, so memory is bounded by the window of slots, whatever the cohort.
+Results leave in the order of the jobs. A job has a slot of shared memory from when it is sent out until its
+result has been used, and none is sent out further ahead than there are slots: memory does not grow with the
+cohort.
 A worker that dies is replaced and its job run again; the result is the same because a job's result
 depends on nothing but the job.
 """
@@ -214,7 +215,7 @@ class Processes:
             self._drain()
 
     def _first(self, number: int) -> int:
-        """Where the vectors of a job begin. Slots are taken in turn: no more jobs are under way than there are."""
+        """Where a job's vectors begin. Slots are taken in turn: no more jobs are under way at once."""
         return number % self._slots * self._per_slot
 
     def _cost(self, job: Job) -> float:

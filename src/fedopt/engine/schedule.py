@@ -31,7 +31,7 @@ def spread(costs: Sequence[float], workers: int) -> list[list[int]]:
 
 
 def _exchange(costs: Sequence[float], held: list[list[int]], sums: list[float]) -> bool:
-    """Move a job from the worker with the most to another, perhaps for one of its own; False: nothing helps."""
+    """Let the worker with the most give a job to another, perhaps for one of its own; False: none helps."""
     full = sums.index(max(sums))
     best, least_gain = None, 1e-9 * sums[full]
     for other in range(len(held)):

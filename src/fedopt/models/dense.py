@@ -27,14 +27,14 @@ class Dense(nn.Linear):
 
 
 class DenseStack(nn.Sequential):
-    """Dense layers and sigmoids one after the other, which descend together: one node for autograd, not many."""
+    """Dense layers and sigmoids one after the other, which descend as one node of autograd, not many."""
 
     descends = True
     rate: float | None = None
 
     def forward(self, x: Tensor) -> Tensor:  # (B, inputs) -> (B, outputs)
         if self.rate is None or not torch.is_grad_enabled():
-            out: Tensor = super().forward(x)
+            out: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
             return out
         return _descend(list(self), x, self.rate)
 
@@ -107,7 +107,7 @@ def _says(module: nn.Module, name: str) -> bool:
 
 
 def _hides(layer: nn.Module) -> bool:
-    """Whether it is a stack of layers that are more than they look like: hooks on them would not be called."""
+    """Whether it is a stack of layers that are more than they look: hooks on them would not be called."""
     return isinstance(layer, DenseStack) and any(
         type(inner) not in (Dense, nn.Sigmoid) or _hooked(inner) for inner in layer
     )

@@ -39,6 +39,9 @@ class Elastic:
             self._coming.start()
             self._ready_at = time.monotonic() + STARTING
 
+    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        return self._now.share(vectors)
+
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
