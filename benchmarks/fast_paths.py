@@ -16,22 +16,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedopt.algorithms.base import LocalSGD, Round
+from fedopt.algorithms.base import Algorithm, LocalSGD, Round
+from fedopt.engine import local, schedule
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.runner import ClientJob, Runner
 from fedopt.experiments.bench.command import commit, machine
 from fedopt.experiments.bench.document import Block
+from fedopt.experiments.bench.ours import Ours
 from fedopt.experiments.bench.work import make_work
+from fedopt.models.dense import DenseStack
 from fedopt.models.emnist import CharacterCNN
+from fedopt.models.linear import TagRegression
 from fedopt.tasks import TASKS
 
 STEPS = 5  # of the client that is trained
@@ -74,6 +80,36 @@ def trained(task: str, as_written: bool = False, whole: bool = False) -> Way:
         runner.client = client.client
     job = ClientJob(Round(0, work.client_lr, 1.0, 1, 1), 0)
     return lambda: runner.run(job, (work.x,), None)
+
+
+def changed(way: Way, owner: Any, name: str, value: object) -> Way:
+    """The same with an attribute of a class or module set meanwhile."""
+
+    def run() -> None:
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        try:
+            way()
+        finally:
+            setattr(owner, name, before)
+
+    return run
+
+
+def whole_server(build: Callable[[], Algorithm]) -> Algorithm:
+    """The same algorithm, whose server is given whole vectors."""
+    return build()._replace(rests=False)
+
+
+def on_workers(task: str, opened: ExitStack, server_on_all: bool = False) -> Way:
+    """A round of `task` on two workers."""
+    work = make_work(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
+    if server_on_all:
+        problem = replace(work.problem, algorithm=partial(whole_server, work.problem.algorithm))
+        work = replace(work, problem=problem)
+    ours = Ours(work, 2)
+    opened.callback(ours.close)
+    return ours.round
 
 
 class _TorchDropout(CharacterCNN):
@@ -137,6 +173,26 @@ def measure(repeats: int) -> list[Saved]:
     found.append(
         compare("touched rows alone", "so_lr", trained("so_lr", whole=True), trained("so_lr"), repeats)
     )
+    one_by_one = changed(trained("so_lr"), TagRegression, "descends", False)
+    found.append(compare("rows move in the backward pass", "so_lr", one_by_one, trained("so_lr"), repeats))
+    apart = changed(trained("emnist_ae"), DenseStack, "descends", False)
+    found.append(compare("eight layers as one node", "emnist_ae", apart, trained("emnist_ae"), 3 * repeats))
+    singly = changed(trained("emnist_ae"), local, "_AHEAD", 1)
+    found.append(compare("batches ahead", "emnist_ae", singly, trained("emnist_ae"), 3 * repeats))
+    with ExitStack() as opened:
+        plain, fast = (on_workers("so_lr", opened, server_on_all=way) for way in (True, False))
+        found.append(compare("server on touched rows", "round of so_lr", plain, fast, 5 * repeats))
+    with ExitStack() as opened:
+        fast = on_workers("emnist_ae", opened)
+        found.append(
+            compare(
+                "clients spread evenly",
+                "round of emnist_ae",
+                changed(fast, schedule, "_EVEN", float("inf")),
+                fast,
+                3 * repeats,
+            )
+        )
     ours = network_step(CharacterCNN())
     found.append(
         compare("dropout from bytes", "step of the CNN", network_step(_TorchDropout()), ours, repeats)
@@ -158,7 +214,7 @@ def table(found: list[Saved]) -> list[str]:
     return [
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit() or 'unknown'}, {where['cpu']}, torch "
         f"{where['torch']}, one thread; `python benchmarks/fast_paths.py`. Clients take {STEPS} steps, the "
-        f"network {STEPS} as well.",
+        f"network {STEPS} as well; rounds are the paper's, on two workers.",
         "",
         "| what | where | plain | fast | ratio |",
         "|---|---|---:|---:|---:|",

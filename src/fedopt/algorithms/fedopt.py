@@ -37,4 +37,4 @@ def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
         return FedOptState(*server.update(state.x, delta, round.eta, round.t, state.opt))  # x_{t+1}
 
     local: Callable[..., ClientResult] = LocalSGD(client_update) if is_sgd(client) else client_update
-    return Algorithm(init, local, server_update, still=client.still, rests=server.rests)
+    return Algorithm(init, local, server_update, still=client.still, rests=is_sgd(server))

@@ -37,7 +37,6 @@ class Optimizer(NamedTuple):
     update: Callable[[Vector, Vector, float, int, OptState], tuple[Vector, OptState]]
     init: Callable[[Vector], OptState] = _stateless
     still: bool = False  # works on each coordinate alone, and leaves it where `delta` was always zero
-    rests: bool = False  # and changes nothing, its state neither, where `delta` is zero now
 
 
 def symbols(optimizer: Optimizer) -> tuple[str, ...]:
@@ -57,7 +56,7 @@ def _sgd(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple
 
 def sgd() -> Optimizer:
     """x_{t+1} = x_t + eta Delta_t; with eta = 1 on the server, the original FedAvg."""
-    return Optimizer(_sgd, still=True, rests=True)
+    return Optimizer(_sgd, still=True)
 
 
 def is_sgd(optimizer: Optimizer) -> bool:
