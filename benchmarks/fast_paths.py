@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedopt.algorithms.base import Algorithm, LocalSGD, Round
+from fedopt.algorithms.base import Algorithm, LocalSGD, Round, Still
 from fedopt.engine import local, schedule
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.runner import ClientJob, Runner
@@ -77,7 +77,7 @@ def trained(task: str, as_written: bool = False, whole: bool = False) -> Way:
     if as_written:
         client = runner.algorithm.client
         assert isinstance(client, LocalSGD)
-        runner.client = client.client
+        runner.client = client.function
     job = ClientJob(Round(0, work.client_lr, 1.0, 1, 1), 0)
     return lambda: runner.run(job, (work.x,), None)
 
@@ -98,7 +98,9 @@ def changed(way: Way, owner: Any, name: str, value: object) -> Way:
 
 def whole_server(build: Callable[[], Algorithm]) -> Algorithm:
     """The same algorithm, whose server is given whole vectors."""
-    return build()._replace(rests=False)
+    algorithm = build()
+    assert isinstance(algorithm.server, Still)
+    return algorithm._replace(server=algorithm.server.function)
 
 
 def on_workers(task: str, opened: ExitStack, server_on_all: bool = False) -> Way:

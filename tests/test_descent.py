@@ -19,7 +19,7 @@ import small
 from conftest import Pool
 from fedopt import rng
 from fedopt.algorithms import Algorithm, ClientResult, Vector, Work, fedopt, sgd
-from fedopt.algorithms.base import LocalSGD, Round
+from fedopt.algorithms.base import LocalSGD, Round, Still
 from fedopt.engine.descent import in_place
 from fedopt.engine.executors import Serial
 from fedopt.engine.runner import ClientJob, initial_vector, seeded
@@ -40,7 +40,7 @@ def _as_written(build: Callable[[], Algorithm]) -> Algorithm:
     """The same algorithm without its word that the client is plain SGD: then its own text is run."""
     algorithm = build()
     assert isinstance(algorithm.client, LocalSGD)
-    return algorithm._replace(client=algorithm.client.client)
+    return algorithm._replace(client=Still(algorithm.client.function))
 
 
 def _clients(case: str) -> tuple[int, ...]:
@@ -215,20 +215,58 @@ def test_a_stack_leaves_its_input_and_says_what_it_does_to_it() -> None:
     assert torch.equal(gradients[0], gradients[1])
 
 
-@pytest.mark.parametrize("change", ["forward", "backward", "another layer"])
+@pytest.mark.parametrize(
+    "change",
+    ["forward", "before", "backward", "before backward", "everywhere", "another layer", "own forward"],
+)
 def test_a_stack_with_layers_that_somebody_watches_or_changed_is_run_layer_by_layer(change: str) -> None:
-    network, seen = Autoencoder(), []
-    if change == "forward":
-        network.layers[2].register_forward_hook(lambda *_: seen.append(1))
-    elif change == "backward":
-        network.layers[3].register_full_backward_hook(lambda *_: seen.append(1))
-    else:
-        network.layers[1] = nn.Tanh()
+    network = Autoencoder()
+    layer, seen = network.layers[2], list[int]()
+
+    def note(*_: object) -> None:
+        seen.append(1)
+
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        note()
+        return Dense.forward(layer, x)
+
+    watches: dict[str, Callable[[], object]] = {
+        "forward": lambda: layer.register_forward_hook(note),
+        "before": lambda: layer.register_forward_pre_hook(note),
+        "backward": lambda: layer.register_full_backward_hook(note),
+        "before backward": lambda: layer.register_full_backward_pre_hook(note),
+        "everywhere": lambda: nn.modules.module.register_module_forward_hook(note),
+        "another layer": lambda: network.layers.insert(1, nn.Tanh()),
+        "own forward": lambda: setattr(layer, "forward", noted),
+    }
+    watch = watches[change]()
+    try:
+        with Flat(network).descending(RATE):
+            assert network.layers.rate is None and network.layers[0].rate == RATE
+            loss = network(torch.rand(2, 784, requires_grad=True)).sum()
+            torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
+    finally:
+        if change == "everywhere":
+            watch.remove()  # type: ignore[attr-defined]
+    assert bool(seen) == (change != "another layer")
+
+
+def test_a_layer_that_stands_twice_in_a_stack_is_not_moved_behind_autograds_back() -> None:
+    network, twice = Autoencoder(), Dense(784, 784)
+    network.layers.extend([twice, nn.Sigmoid(), twice])
     with Flat(network).descending(RATE):
         assert network.layers.rate is None
-        loss = network(torch.rand(2, 784)).sum()
-        torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
-    assert seen == ([] if change == "another layer" else [1])
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss = network(torch.rand(2, 784)).sum()
+            torch.autograd.grad(loss, list(network.parameters()), allow_unused=True)
+
+
+def test_a_layer_whose_weight_is_computed_is_trained_by_its_gradients() -> None:
+    network = CharacterCNN()
+    with pytest.warns(FutureWarning):
+        nn.utils.weight_norm(network.dense1)
+    with Flat(network).descending(RATE):
+        assert network.dense1.rate is None and network.dense2.rate == RATE
 
 
 def test_rows_of_words_take_the_step_that_is_written_down() -> None:

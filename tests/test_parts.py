@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,22 +14,24 @@ from hypothesis import strategies as st
 
 import fedopt
 from conftest import Pool
-from fedopt.algorithms import Optimizer
+from fedopt.algorithms import Algorithm, ClientResult, Optimizer, Work
 from fedopt.algorithms import fedopt as fedopt_algorithm
-from fedopt.algorithms.base import Round
+from fedopt.algorithms.base import Round, Still
 from fedopt.algorithms.optimizers import sgd
-from fedopt.algorithms.state import all_finite
+from fedopt.algorithms.state import all_finite, mapped
 from fedopt.engine.aggregate import BLOCK, BlockedMean
 from fedopt.engine.executors import Executor, Serial
 from fedopt.engine.loop import Step
 from fedopt.engine.memory import MemoryTable
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import Setting, own, run_round
-from fedopt.engine.runner import initial_vector
+from fedopt.engine.runner import ClientJob, initial_vector
 from fedopt.engine.sampling import uniform
+from fedopt.engine.vectorised import Vectorised
 from fedopt.experiments.config import resolve
 from fedopt.experiments.problems import problem_of
 from fedopt.experiments.run import execute
+from fedopt.experiments.sweep.elastic import Elastic
 from fedopt.models.part import Part
 from fedopt.tasks import TASKS
 from fedopt.tasks.stackoverflow import touched_words
@@ -93,13 +96,12 @@ def overflowing(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> Any
 def test_a_step_that_is_not_finite_changes_no_row() -> None:
     config = resolve(SO_LR, "fedavg", SMALL | {"patience": 5})
     problem = problem_of(SO_LR, config)
-    algorithm = problem.algorithm()._replace(server=overflowing)
-    assert algorithm.rests
+    algorithm = problem.algorithm()._replace(server=Still(overflowing))
     executor = Serial()
     executor.load(problem, ())
     setting = Setting(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
     x = initial_vector(problem)
-    state, report = run_round(setting, own(setting, algorithm.init(x)), 0, 0.1, 1.0)
+    state, report = run_round(setting, own(setting, algorithm.init(x)), 0, 0.1, 1.0, in_place=True)
     assert torch.equal(state.x, x) and report.clients == 0 and len(report.rejected) == 4
 
 
@@ -164,3 +166,135 @@ def test_finite_numbers_whose_sum_overflows_are_finite() -> None:
     assert all_finite(torch.full((10,), 3e38))
     assert not all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
     assert not all_finite(torch.tensor([float("nan"), 1.0]))
+
+
+# -- servers that leave coordinates alone
+
+
+def halving(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: tuple[()]) -> object:
+    return 0.5 * x + eta * delta, state
+
+
+def halving_server(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> Any:
+    return state._replace(x=0.5 * state.x + round.eta * mean[0])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: fedopt_algorithm(sgd(), Optimizer(halving)),  # type: ignore[arg-type]
+        lambda: fedopt_algorithm(sgd(), sgd()._replace(update=halving)),
+        lambda: fedopt_algorithm(sgd(), sgd())._replace(server=halving_server),
+    ],
+)
+def test_a_server_that_moves_untouched_coordinates_gets_them_however_it_was_made(build: Any) -> None:
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = problem_of(SO_LR, config, build)
+    fast, plain = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    assert torch.equal(fast, plain)
+    start = initial_vector(problem)
+    untouched = fast == 0.25 * start
+    assert untouched.float().mean() > 0.5, "two rounds halve what nobody touches"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: fedopt_algorithm(sgd()._replace(update=decaying), sgd()),
+        lambda: fedopt_algorithm(sgd(), sgd())._replace(client=decaying_client),
+    ],
+)
+def test_a_client_that_moves_untouched_coordinates_gets_them_however_it_was_made(build: Any) -> None:
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = problem_of(SO_LR, config, build)
+    fast, plain = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    assert torch.equal(fast, plain)
+    assert (fast != initial_vector(problem)).float().mean() > 0.9
+
+
+def decaying_client(work: Work, x: torch.Tensor) -> ClientResult:
+    for batch in work.batches():
+        work.gradient(x, batch)
+    return ClientResult((-0.1 * x,))
+
+
+class Counted(NamedTuple):
+    """x, and how far the rows have moved in all."""
+
+    x: torch.Tensor
+    c: torch.Tensor
+
+
+def counting(sends: tuple[str, ...]) -> Algorithm:
+    """FedAvg with a second vector on the server, which clients are sent in one order or the other."""
+
+    def client(work: Work, *sent: torch.Tensor) -> ClientResult:
+        x, c = sent if sends[0] == "x" else sent[::-1]
+        x_i = x
+        for batch in work.batches():
+            x_i = x_i - work.round.eta_l * work.gradient(x_i, batch) * (1 + c)
+        return ClientResult((x_i - x,))
+
+    def server(state: Counted, mean: tuple[torch.Tensor, ...], round: Round) -> Counted:
+        return Counted(state.x + mean[0], state.c + mean[0].abs())
+
+    return Algorithm(lambda x: Counted(x, torch.zeros_like(x)), Still(client), Still(server), sends=sends)
+
+
+@pytest.mark.parametrize("where", ["serial", "processes", "elastic", "vectorised"])
+@pytest.mark.parametrize("sends", [("x", "c"), ("c", "x")])
+def test_every_vector_of_a_still_servers_state_is_its_own_on_every_executor(
+    sends: tuple[str, ...], where: str, pool: Pool
+) -> None:
+    config = resolve(SO_LR, "fedavg", SMALL | {"rounds": 3})
+    problem = problem_of(SO_LR, config, partial(counting, sends))
+    whole = replace(problem, touched=None)
+    place = {"serial": Serial, "processes": lambda: pool(2), "elastic": Elastic, "vectorised": Vectorised}[
+        where
+    ]()
+    states = [states_of(config, *pair) for pair in ((whole, Serial()), (problem, place))]
+    for expected, found in zip(*states, strict=True):
+        for a, b in zip(expected, found, strict=True):
+            assert torch.equal(a, b) if where != "vectorised" else torch.allclose(a, b, atol=1e-5)
+    assert float(states[1][-1].c.abs().sum()) > 0
+
+
+def states_of(config: Any, problem: Problem, executor: Executor) -> list[Any]:
+    """The server's state at every step of a run."""
+    states: list[Any] = []
+    execute(
+        config,
+        problem,
+        executor,
+        on_step=lambda step: states.append(mapped(step.position.state, torch.clone)),
+    )
+    return states
+
+
+def test_a_round_changes_the_state_it_is_given_only_if_it_may() -> None:
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = problem_of(SO_LR, config)
+    algorithm, executor = problem.algorithm(), Serial()
+    executor.load(problem, ())
+    setting = Setting(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
+    x = initial_vector(problem)
+    state, before = algorithm.init(x), x.clone()
+    after, _ = run_round(setting, state, 0, 0.1, 1.0)
+    assert torch.equal(x, before) and not torch.equal(after.x, before)
+    mine = own(setting, state)
+    same, _ = run_round(setting, mine, 0, 0.1, 1.0, in_place=True)
+    assert same.x is mine.x and torch.equal(same.x, after.x) and torch.equal(x, before)
+
+
+def test_what_workers_see_is_sent_without_a_copy(pool: Pool) -> None:
+    problem = problem_of(SO_LR, resolve(SO_LR, "fedavg", SMALL))
+    executor = pool(1)
+    executor.load(problem, ())
+    (x,) = executor.share((initial_vector(problem),))
+    version = x._version
+    jobs = [ClientJob(Round(0, 0.1, 1.0, 1, 1), 0)]
+    first = [vectors[0].clone() for _, vectors in executor.map(jobs, (x,))]
+    assert x._version == version, "nothing was written"
+    x.zero_()
+    second = [vectors[0].clone() for _, vectors in executor.map(jobs, (x,))]
+    assert not torch.equal(first[0], second[0]), "the worker sees what is changed here"

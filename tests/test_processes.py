@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -16,9 +17,11 @@ import torch
 
 import small
 from conftest import Pool
+from fedopt.engine import processes
 from fedopt.engine.processes import Processes
 from fedopt.engine.round import run_round
 from fedopt.engine.sampling import longest_first, uniform
+from fedopt.engine.schedule import Queues
 from fedopt.errors import RunError, UserError
 from fedopt.tasks import TASKS
 
@@ -30,6 +33,24 @@ EVERYONE = {"rounds": 1, "clients_per_round": 24, "client.steps": 1}  # 24 clien
 def in_order(clients: int = 24) -> list[int]:
     """The order in which all clients are run: the largest first (no two have the same size)."""
     return sorted(range(clients), key=lambda i: -small.sizes(clients)[i])
+
+
+def test_clients_are_dealt_to_workers_by_what_they_have_to_do(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dealt: list[list[float]] = []
+
+    class Noted(Queues):
+        def __init__(self, costs: Sequence[float], workers: int) -> None:
+            dealt.append(list(costs))
+            super().__init__(costs, workers)
+
+    monkeypatch.setattr(processes, "Queues", Noted)
+    everyone = {"rounds": 1, "clients_per_round": 24, "client.epochs": 2, "eval.sample": 0}
+    small.run(pool(2), settings=everyone)
+    batch = small.SETTINGS["client.batch_size"]
+    expected = [2 * n + batch / 2 for n in sorted(small.sizes(24), reverse=True)]
+    assert expected in dealt
 
 
 # Equality to the bit

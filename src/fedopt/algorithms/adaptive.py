@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import Still, Vector
 from fedopt.algorithms.optimizers import Optimizer
 
 
@@ -48,7 +48,7 @@ def _adaptive(
         x = x + (eta * correction(t)) * m / (v.sqrt() + tau)  # x_{t+1}
         return x, Moments(m, v)
 
-    return Optimizer(update, init, still=True)
+    return Optimizer(Still(update), init)
 
 
 def _no_correction(t: int) -> float:
@@ -139,7 +139,7 @@ def amsgrad(
         v_max = torch.maximum(v_max, v)
         return x + eta * m / (v_max.sqrt() + tau), AmsgradMoments(m, v, v_max)
 
-    return Optimizer(update, init, still=True)
+    return Optimizer(Still(update), init)
 
 
 def adabound(
@@ -169,4 +169,4 @@ def adabound(
         rate = (eta / (v.sqrt() + tau)).clamp(low, high)
         return x + rate * m, Moments(m, v)
 
-    return Optimizer(update, init, still=True)
+    return Optimizer(Still(update), init)

@@ -62,16 +62,27 @@ class ClientResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LocalSGD:
-    """A client that descends from x at the rate eta_l, batch after batch, and returns x_i - x.
+class Still:
+    """A function that works on each coordinate alone, and leaves it as it is where nothing moves it.
 
-    Wrapped in this, the function says so, and the engine may do the same in place (`engine.descent`).
+    Wrapped in this, it says so, and the engine may give it the coordinates that are touched, and no others:
+    a client those on which its gradient can be other than zero; a server, which must then leave all of its
+    state where the means are zero, those of the cohort. An optimizer's update leaves x where `delta` was
+    always zero. The word goes with the function: another one in its place has not given it.
     """
 
-    client: Callable[[Work, Vector], ClientResult]
+    function: Callable[..., Any]
 
-    def __call__(self, work: Work, x: Vector) -> ClientResult:
-        return self.client(work, x)
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+
+@dataclass(frozen=True)
+class LocalSGD(Still):
+    """A client that descends from x at the rate eta_l, batch after batch, and returns x_i - x.
+
+    The engine may do the same in place (`engine.descent`).
+    """
 
 
 class Algorithm(NamedTuple):
@@ -85,12 +96,6 @@ class Algorithm(NamedTuple):
     sends: tuple[str, ...] = ("x",)  # fields of the state that every client of the round receives
     returns: tuple[str, ...] = ("delta",)
     keeps: tuple[str, ...] = ()
-    # A client leaves every coordinate whose gradient is zero as it was sent, and works on each alone: then it
-    # may be given the coordinates that its data touches, and no others.
-    still: bool = False
-    # The server works on each coordinate alone and leaves it, in all of its state, where the means are zero:
-    # then it may be given the coordinates that some client touched, and no others.
-    rests: bool = False
 
     def sent(self, state: State) -> tuple[Vector, ...]:
         """The vectors of `state` that travel to the clients."""

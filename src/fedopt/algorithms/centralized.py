@@ -24,4 +24,4 @@ def centralized(client: Optimizer) -> Algorithm:
             x_i, s = client.update(x_i, -g, work.round.eta_l, k, s)
         return ClientResult((x_i - x,), keeps=tuple(s))
 
-    return fedopt(client, sgd())._replace(client=client_update, keeps=symbols(client), still=False)
+    return fedopt(client, sgd())._replace(client=client_update, keeps=symbols(client))

@@ -6,11 +6,10 @@ The engine samples S and takes the mean Delta_t = sum_i (n_i / n) Delta_i.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedopt.algorithms.base import Algorithm, ClientResult, LocalSGD, Round, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer, is_sgd
+from fedopt.algorithms.base import Algorithm, ClientResult, LocalSGD, Round, Still, Vector, Work
+from fedopt.algorithms.optimizers import Optimizer, is_sgd, still_with
 
 
 class FedOptState(NamedTuple):
@@ -36,5 +35,5 @@ def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
         (delta,) = mean
         return FedOptState(*server.update(state.x, delta, round.eta, round.t, state.opt))  # x_{t+1}
 
-    local: Callable[..., ClientResult] = LocalSGD(client_update) if is_sgd(client) else client_update
-    return Algorithm(init, local, server_update, still=client.still, rests=is_sgd(server))
+    local = LocalSGD(client_update) if is_sgd(client) else still_with(client, client_update)
+    return Algorithm(init, local, Still(server_update) if is_sgd(server) else server_update)

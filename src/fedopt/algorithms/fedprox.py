@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer
+from fedopt.algorithms.optimizers import Optimizer, still_with
 
 
 def fedprox(client: Optimizer, server: Optimizer, *, mu: float = 0.01) -> Algorithm:
@@ -18,4 +18,4 @@ def fedprox(client: Optimizer, server: Optimizer, *, mu: float = 0.01) -> Algori
             x_i, s = client.update(x_i, -g, eta_l, k, s)
         return ClientResult((x_i - x,))
 
-    return fedopt(client, server)._replace(client=client_update)
+    return fedopt(client, server)._replace(client=still_with(client, client_update))

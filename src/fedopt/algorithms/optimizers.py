@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import Still, Vector
 
 OptState = Any  # a NamedTuple of vectors; empty for SGD
 
@@ -36,7 +36,6 @@ class Optimizer(NamedTuple):
 
     update: Callable[[Vector, Vector, float, int, OptState], tuple[Vector, OptState]]
     init: Callable[[Vector], OptState] = _stateless
-    still: bool = False  # works on each coordinate alone, and leaves it where `delta` was always zero
 
 
 def symbols(optimizer: Optimizer) -> tuple[str, ...]:
@@ -54,14 +53,22 @@ def _sgd(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple
     return step(x, delta, eta), state
 
 
+_SGD = Still(_sgd)
+
+
 def sgd() -> Optimizer:
     """x_{t+1} = x_t + eta Delta_t; with eta = 1 on the server, the original FedAvg."""
-    return Optimizer(_sgd, still=True)
+    return Optimizer(_SGD)
 
 
 def is_sgd(optimizer: Optimizer) -> bool:
     """Whether it is `sgd` as it stands here, and nothing that somebody made of it."""
-    return optimizer.update is _sgd
+    return optimizer.update is _SGD
+
+
+def still_with(optimizer: Optimizer, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A client that moves by `optimizer` alone, which is as still as that."""
+    return Still(function) if isinstance(optimizer.update, Still) else function
 
 
 class Momentum(NamedTuple):
@@ -87,4 +94,4 @@ def sgdm(*, momentum: float = 0.9, fold_rate: bool = False) -> Optimizer:
         m = momentum * state.m + delta
         return step(x, m, eta), Momentum(m)
 
-    return Optimizer(update, init, still=True)
+    return Optimizer(Still(update), init)

@@ -110,7 +110,7 @@ class _TouchedSum:
         self._rows: list[torch.Tensor] = []
         self._filled = 0
         self._sums = [torch.empty(like.whole) for _ in range(count)]  # what is not filled takes no memory
-        self._rests = [torch.zeros(like.rest) for _ in range(count)]
+        self._remainders = [torch.zeros(like.rest) for _ in range(count)]
 
     def add(self, weight: float, vectors: Sequence[Vector], part: Part | None) -> None:
         assert part is not None  # all clients of a round return parts, or none does
@@ -120,17 +120,17 @@ class _TouchedSum:
         self._rows.append(fresh)
         self._filled = end
         places = self._places[part.rows]
-        for total, rest, vector in zip(self._sums, self._rests, vectors, strict=True):
+        for total, remainder, vector in zip(self._sums, self._remainders, vectors, strict=True):
             sums, _ = part.split(total, part.height)
             rows, others = part.split(vector, len(part.rows))
             sums[begin:end] = 0
             sums.index_add_(0, places, rows, alpha=weight)
-            rest.add_(others, alpha=weight)
+            remainder.add_(others, alpha=weight)
 
     def vectors(self) -> list[Vector]:
         size = self._filled * self._like.width
-        for total, rest in zip(self._sums, self._rests, strict=True):
-            total[size : size + len(rest)] = rest
+        for total, remainder in zip(self._sums, self._remainders, strict=True):
+            total[size : size + len(remainder)] = remainder
         return [total[: size + self._like.rest] for total in self._sums]
 
     def part(self) -> Part:

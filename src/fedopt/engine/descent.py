@@ -2,8 +2,9 @@
 
 The algorithm's text has the gradient as a vector, its negative, and a new x_i, each of which goes through
 memory once. Where a client says that it does no more than that (`LocalSGD`), the steps are taken on one
-copy of x instead, parameter by parameter: bit for bit the same. The dense layers of the paper's networks go
-further and add their gradient to the weights as they compute it, which rounds once less.
+copy of x instead, parameter by parameter: bit for bit the same. The dense layers of the paper's networks and
+the rows of its bags of words go further: their gradient is added to the weights as it is computed, which
+rounds once less or adds up in another order.
 """
 
 from __future__ import annotations

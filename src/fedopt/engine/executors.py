@@ -29,7 +29,7 @@ class Executor(Protocol):
         """Make ready for this problem; `sample` is what `SampleJob` measures on."""
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        """Copies of vectors to be sent, which may be changed in place and are not copied again."""
+        """The vectors in memory of which clients see every change, so that sending them takes no copy."""
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
@@ -47,7 +47,7 @@ class Serial:
         self._runner = Runner(problem, sample)
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        return tuple(v.clone() for v in vectors)
+        return vectors
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

@@ -18,7 +18,7 @@ from fedopt.models.flat import Flat
 from fedopt.models.part import Part
 from fedopt.tasks.base import Batch
 
-_AHEAD = 8  # batches
+_AHEAD, _AHEAD_BYTES = 8, 2 << 20  # batches that are prepared at a time, at most
 
 
 def tensors(arrays: Arrays, rows: np.ndarray | slice) -> tuple[Tensor, ...]:
@@ -60,10 +60,12 @@ class ClientWork:
 
     def batches(self) -> Iterator[Batch]:
         """E epochs over the shuffled batches, or K steps, beginning a new epoch when one is used up."""
-        plan = self._plan()
-        # A few at a time: between two steps, each would find its code gone from the processor's cache.
-        while ahead := [self._batch(*rows) for rows in islice(plan, _AHEAD)]:
-            yield from ahead
+        plan, ahead = self._plan(), 1
+        # Small ones a few at a time: between two steps, each would find its code gone from the cache.
+        while batches := [self._batch(*rows) for rows in islice(plan, ahead)]:
+            yield from batches
+            size = sum(part.nbytes for part in batches[0])
+            ahead = min(_AHEAD, max(1, _AHEAD_BYTES // max(1, size)))
 
     def _plan(self) -> Iterator[tuple[np.ndarray, np.random.Generator]]:
         """The rows of each batch, with what its examples are augmented by."""

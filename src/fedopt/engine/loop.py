@@ -55,7 +55,7 @@ def start(state: State, plan: Plan) -> Position:
 def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, None, None]:
     """Rounds from `position` on, each as a `Step`; raises RunError when the run no longer trains.
 
-    The vectors of a step are valid until the next one is asked for; those of `position` stay as they are.
+    The vectors of a step are valid until the next one is asked for.
     """
 
     def evaluated(at: Position) -> dict[str, float] | None:
@@ -71,7 +71,7 @@ def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, N
             t = position.round
             eta_l = plan.client_rate.rate(t, position.client_schedule)
             eta = plan.server_rate.rate(t, position.server_schedule)
-            state, report = run_round(setting, position.state, t, eta_l, eta)
+            state, report = run_round(setting, position.state, t, eta_l, eta, in_place=True)
             loss = report.loss if report.loss is not None else float("nan")
             trained = report.clients > 0 and (report.loss is None or isfinite(loss))
             position = Position(

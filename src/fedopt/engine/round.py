@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 
 from fedopt.algorithms import Algorithm, Round, State, Vector
+from fedopt.algorithms.base import Still
 from fedopt.algorithms.state import flatten, is_finite, mapped
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
@@ -49,8 +50,13 @@ class Report(NamedTuple):
     bytes_up: int
 
 
-def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) -> tuple[State, Report]:
-    """Round t: x_t in `state`, x_{t+1} in what is returned, perhaps in the same memory (see `own`)."""
+def run_round(
+    setting: Setting, state: State, t: int, eta_l: float, eta: float, in_place: bool = False
+) -> tuple[State, Report]:
+    """Round t: x_t in `state`, x_{t+1} in what is returned.
+
+    `in_place` allows the round to change the vectors of `state`, which come from `own`.
+    """
     algorithm, clients = setting.algorithm, setting.clients
     population, returned = len(clients.ids), len(algorithm.returns)
     cohort = setting.sampler(setting.seed, t, population, setting.cohort)  # Sample a subset S of clients
@@ -68,7 +74,7 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
             setting.table.write(t, outcome.client, vectors[returned:])
 
     if mean.count:
-        after = _server(algorithm, state, mean, round._replace(cohort=mean.count))
+        after = _server(algorithm, state, mean, round._replace(cohort=mean.count), in_place)
         if after is not None:
             state = after
         else:  # the mean was finite, the step was not: everything stays as it is
@@ -78,21 +84,26 @@ def run_round(setting: Setting, state: State, t: int, eta_l: float, eta: float) 
 
 
 def own(setting: Setting, state: State) -> State:
-    """`state` in memory that rounds may change, with what clients are sent where they see it."""
+    """A state for rounds in place: a copy, of which clients see what they are sent."""
     algorithm = setting.algorithm
-    if not algorithm.rests:
+    if not isinstance(algorithm.server, Still):
+        return state  # every round makes a new one
+    state = mapped(state, torch.clone)
+    if algorithm.sends[0] != "x":  # an evaluation sends x alone, and it would take the first one's place
         return state
     shared = setting.executor.share(algorithm.sent(state))
-    return mapped(state, torch.clone)._replace(**dict(zip(algorithm.sends, shared, strict=True)))
+    return state._replace(**dict(zip(algorithm.sends, shared, strict=True)))
 
 
-def _server(algorithm: Algorithm, state: State, mean: BlockedMean, round: Round) -> State | None:
+def _server(
+    algorithm: Algorithm, state: State, mean: BlockedMean, round: Round, in_place: bool
+) -> State | None:
     """x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t), or None if that is not finite.
 
     Where clients touched a part of the model and the server leaves the rest of its state alone, that part is
-    all it gets, and `state` is changed in place.
+    all it gets.
     """
-    touched = mean.touched() if algorithm.rests else None
+    touched = mean.touched() if isinstance(algorithm.server, Still) else None
     if touched is None:
         after = _checked(state, algorithm.server(state, mean.value() or (), round))
         return after if is_finite(after) else None
@@ -101,6 +112,8 @@ def _server(algorithm: Algorithm, state: State, mean: BlockedMean, round: Round)
     after = _checked(few, algorithm.server(few, means, round))
     if not is_finite(after):
         return None
+    if not in_place:
+        state = mapped(state, torch.clone)
     for vector, changed in zip(flatten(state).values(), flatten(after).values(), strict=True):
         part.put(vector, changed)
     return state

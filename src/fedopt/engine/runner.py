@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedopt import rng
-from fedopt.algorithms.base import ClientResult, Round, Vector
+from fedopt.algorithms.base import ClientResult, Round, Still, Vector
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays
 from fedopt.engine.descent import in_place
@@ -202,7 +202,7 @@ class Runner:
 
     def _touched(self, arrays: Arrays) -> tuple[Arrays, Part | None]:
         """A client's examples and the part of the model that they touch, where both sides allow for it."""
-        if self.problem.touched is None or not self.algorithm.still:
+        if self.problem.touched is None or not isinstance(self.algorithm.client, Still):
             return arrays, None
         height, width = self.flat.shapes[0]
         rows, numbered = self.problem.touched(arrays, height)

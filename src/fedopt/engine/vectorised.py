@@ -125,7 +125,7 @@ class Vectorised:
         self._runner = _Runner(problem, sample, self._device)
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        return tuple(v.clone() for v in vectors)
+        return vectors
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,11 +37,6 @@ class DenseStack(nn.Sequential):
             out: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
             return out
         return _descend(list(self), x, self.rate)
-
-
-def _hooked(layer: nn.Module) -> bool:
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    return any(hooks)
 
 
 def _descend(layers: Sequence[nn.Module], x: Tensor, rate: float) -> Tensor:
@@ -88,7 +83,13 @@ class _Descending(torch.autograd.Function):
         return inner, None, None, *(None for _ in saved[count:])
 
 
-def movable(module: nn.Module) -> list[Any]:
+class Descending(Protocol):
+    """A layer that moves itself while it has a rate."""
+
+    rate: float | None
+
+
+def movable(module: nn.Module) -> list[Descending]:
     """The layers of `module` that may descend within its backward pass.
 
     Those of the paper's networks as they stand, whose classes say `called_once`: every layer is called once,
@@ -98,7 +99,8 @@ def movable(module: nn.Module) -> list[Any]:
         return []
     if any(not p.requires_grad or p._backward_hooks for p in module.parameters()):
         return []
-    return [layer for layer in module.modules() if _says(layer, "descends") and not _hides(layer)]
+    layers = [layer for layer in module.modules() if _says(layer, "descends") and _is_plain(layer)]
+    return cast("list[Descending]", layers)
 
 
 def _says(module: nn.Module, name: str) -> bool:
@@ -106,8 +108,21 @@ def _says(module: nn.Module, name: str) -> bool:
     return bool(vars(type(module)).get(name, False))
 
 
-def _hides(layer: nn.Module) -> bool:
-    """Whether it is a stack of layers that are more than they look: hooks on them would not be called."""
-    return isinstance(layer, DenseStack) and any(
-        type(inner) not in (Dense, nn.Sigmoid) or _hooked(inner) for inner in layer
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether it is no more than it looks: weights of its own; in a stack, layers that nobody watches."""
+    if isinstance(layer, Dense):
+        return isinstance(layer.weight, nn.Parameter) and isinstance(layer.bias, nn.Parameter)
+    if not isinstance(layer, DenseStack):
+        return True
+    weights = [id(p) for inner in layer for p in inner.parameters()]
+    return (
+        len(set(weights)) == len(weights)  # autograd would not notice a layer that is there twice
+        and all(type(one) in (Dense, nn.Sigmoid) and _is_plain(one) and not _watched(one) for one in layer)
+        and not nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
     )
+
+
+def _watched(layer: nn.Module) -> bool:
+    """Whether somebody would notice that it is not called."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    return any(hooks) or "forward" in vars(layer)

@@ -40,7 +40,7 @@ class TagRegression(nn.Module):
             return bags[:, 1:] @ self.kernel
         rows, counts = words.masked_select(known) - 1, known.sum(1)
         if self.rate is not None and torch.is_grad_enabled():
-            out: Tensor = _Descending.apply(self.kernel, rows, counts, self.rate)  # type: ignore[no-untyped-call]
+            out: Tensor = _MovingRows.apply(self.kernel, rows, counts, self.rate)  # type: ignore[no-untyped-call]
             return out
         return _bags(self.kernel, rows, counts)
 
@@ -50,7 +50,7 @@ def _bags(table: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
     return F.embedding_bag(rows, table, counts.cumsum(0) - counts, mode="sum")
 
 
-class _Descending(torch.autograd.Function):
+class _MovingRows(torch.autograd.Function):
     """The same sums; the rows move in `backward`, those of the batch alone.
 
     The gradient of a row is a sum of rows as well: of the outer gradient, at the texts that have the word.

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from fedopt.algorithms import Algorithm
-from fedopt.algorithms.base import ClientResult, Vector, Work
+from fedopt.algorithms.base import ClientResult, Still, Vector, Work
 from fedopt.engine.descent import in_place
 from fedopt.engine.problem import Problem
 
@@ -68,7 +68,8 @@ def _forward(module: nn.Module, inputs: Any) -> None:
 
 def _clocked_algorithm(build: Callable[[], Algorithm], directory: str) -> Algorithm:
     algorithm = build()
-    return algorithm._replace(client=partial(_clocked_client, in_place(algorithm.client), directory))
+    client = partial(_clocked_client, in_place(algorithm.client), directory)
+    return algorithm._replace(client=Still(client) if isinstance(algorithm.client, Still) else client)
 
 
 @contextmanager
@@ -127,10 +128,12 @@ def _clocked_client(
     return result
 
 
-@lru_cache(maxsize=1)
+@cache
 def _book(directory: str) -> int:
     """Where this process writes, opened once: at every client it would be seen in the shortest rounds."""
-    return os.open(Path(directory) / f"clock-{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    return os.open(
+        Path(directory) / f"clock-{os.getpid()}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666
+    )
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,9 @@ class Ours:
         """One more round from where the last one ended."""
         with single_thread():
             start = time.perf_counter()
-            self._state, report = run_round(self._setting, self._state, self._t, self._work.client_lr, 1.0)
+            self._state, report = run_round(
+                self._setting, self._state, self._t, self._work.client_lr, 1.0, in_place=True
+            )
             seconds = time.perf_counter() - start
         if report.clients != len(self._work.examples):
             raise RunError(
