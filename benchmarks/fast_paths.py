@@ -215,8 +215,8 @@ def table(found: list[Saved]) -> list[str]:
     where = machine()
     return [
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit() or 'unknown'}, {where['cpu']}, torch "
-        f"{where['torch']}, one thread; `python benchmarks/fast_paths.py`. A client takes {STEPS} steps (a cohort's at "
-        f"most), the network {STEPS} as well; rounds are the paper's, on two workers.",
+        f"{where['torch']}, one thread; `python benchmarks/fast_paths.py`. A client takes {STEPS} steps "
+        f"(a cohort's at most), the network {STEPS} as well; rounds are the paper's, on two workers.",
         "",
         "| what | where | plain | fast | ratio |",
         "|---|---|---:|---:|---:|",
