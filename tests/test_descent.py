@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,8 +21,11 @@ from conftest import Pool
 from fedopt import rng
 from fedopt.algorithms import Algorithm, ClientResult, Vector, Work, fedopt, sgd
 from fedopt.algorithms.base import LocalSGD, Round, Still
+from fedopt.engine import local
 from fedopt.engine.descent import in_place
 from fedopt.engine.executors import Serial
+from fedopt.engine.local import ClientWork
+from fedopt.engine.problem import Problem
 from fedopt.engine.runner import ClientJob, initial_vector, seeded
 from fedopt.experiments.config import resolve
 from fedopt.experiments.problems import problem_of
@@ -506,3 +510,36 @@ def test_dropout_follows_torchs_generator_and_rests_outside_training() -> None:
 def test_dropout_refuses_a_rate_that_bytes_cannot_give(rate: float) -> None:
     with pytest.raises(ValueError, match="multiple of 1/256"):
         Dropout(rate)
+
+
+# -- batches
+
+
+@pytest.mark.parametrize(("room", "ahead"), [(2 << 20, [1, 9, 9, 9]), (1, [1, 2, 3, 4])])
+def test_small_batches_are_prepared_a_few_at_a_time_and_large_ones_one_by_one(
+    room: int, ahead: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many are prepared when the first four are taken; all are the same either way."""
+    monkeypatch.setattr(local, "_AHEAD_BYTES", room)
+    config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.steps": 12})
+    problem = problem_of(small.SMALL, config)
+    prepared: list[int] = []
+
+    def prepare(*arguments: Any) -> Any:
+        prepared.append(1)
+        return problem.prepare(*arguments)
+
+    arrays = problem.federation().train.client(0)
+    facts = Round(0, 0.1, 1.0, 1, 1)
+
+    def work(of: Problem) -> ClientWork:
+        return ClientWork(of, Flat(of.model()), arrays, "0", facts, None)
+
+    counts, seen = [], []
+    for batch in work(replace(problem, prepare=prepare)).batches():
+        counts.append(len(prepared))
+        seen.append(batch)
+    assert counts[:4] == ahead and len(seen) == len(prepared) == 12
+    monkeypatch.setattr(local, "_AHEAD", 1)
+    for mine, (inputs, targets) in zip(seen, work(problem).batches(), strict=True):
+        assert torch.equal(mine[0], inputs) and torch.equal(mine[1], targets)
