@@ -37,15 +37,18 @@ def unflatten(like: State, vectors: dict[str, torch.Tensor], prefix: str = "") -
         return vectors[prefix]
     names = getattr(like, "_fields", tuple(f"s{i}" for i in range(len(like))))
     parts = [unflatten(value, vectors, name) for name, value in zip(names, like, strict=True)]
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return _of_form(like, parts)
 
 
 def mapped(state: State, change: Callable[[torch.Tensor], torch.Tensor]) -> State:
     """A state of the same form with every vector changed."""
     if isinstance(state, torch.Tensor):
         return change(state)
-    parts = [mapped(value, change) for value in state]
-    return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return _of_form(state, [mapped(value, change) for value in state])
+
+
+def _of_form(like: State, parts: list[State]) -> State:
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
 def is_finite(state: State) -> bool:

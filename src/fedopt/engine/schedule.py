@@ -1,8 +1,9 @@
 """Which worker takes which job, so that all are done at about the same time.
 
 A round waits for its last client. Handing out the longest client first and the next one to whoever is free
-leaves workers idle for 1 to 4 % of a round of ten clients; exchanging a few of them beforehand leaves less
-than 1 %. What was foreseen wrongly is mended on the way: who has nothing left takes from the others.
+would leave two workers idle for up to 4 % of a round of ten clients (by the clients' sizes in the benchmark's
+cohorts); exchanging a few of them beforehand leaves less than 1 %. What was foreseen wrongly is mended on the
+way: who has nothing left takes from the others.
 """
 
 from __future__ import annotations
