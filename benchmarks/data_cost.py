@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from fedopt.algorithms import Round
-from fedopt.engine.local import ClientWork
-from fedopt.engine.runner import ClientJob, Runner, single_thread
+from fedopt.engine.client import ClientWork
 from fedopt.engine.sampling import uniform
-from fedopt.experiments.config import resolve
-from fedopt.experiments.problems import problem_of
+from fedopt.engine.worker import ClientJob, Runner, single_thread
+from fedopt.runs.build_problem import problem_of
+from fedopt.runs.config import resolve
 from fedopt.tasks import TASKS
 
 OPENING = """

@@ -28,13 +28,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedopt.algorithms.base import Algorithm, LocalSGD, Round, Still
-from fedopt.engine import local, schedule
+from fedopt.bench.command import commit, machine
+from fedopt.bench.document import Block
+from fedopt.bench.ours import Ours
+from fedopt.bench.work import make_work
+from fedopt.engine import client as local
 from fedopt.engine.allocation import ENVIRONMENT
-from fedopt.engine.runner import ClientJob, Runner
-from fedopt.experiments.bench.command import commit, machine
-from fedopt.experiments.bench.document import Block
-from fedopt.experiments.bench.ours import Ours
-from fedopt.experiments.bench.work import make_work
+from fedopt.engine.executors.base import load_balancing as schedule
+from fedopt.engine.worker import ClientJob, Runner
 from fedopt.models.dense import DenseStack
 from fedopt.models.emnist import CharacterCNN
 from fedopt.models.linear import TagRegression

@@ -23,9 +23,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedopt.experiments.bench.command import commit, machine
-from fedopt.experiments.bench.document import Block
-from fedopt.experiments.bench.memory import Peak, family, megabytes
+from fedopt.bench.command import commit, machine
+from fedopt.bench.document import Block
+from fedopt.bench.memory import Peak, family, megabytes
 from fedopt.files import write_atomically
 
 QUIET = {"eval.every": 10_000, "eval.sample": 100, "checkpoint.every": 10_000}

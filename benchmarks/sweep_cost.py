@@ -27,15 +27,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedopt.experiments.sweep.command import sweep
-from fedopt.experiments.sweep.grid import describe, points, read_grid
-from fedopt.experiments.sweep.pool import Judge, Pool
-from fedopt.experiments.sweep.progress import SweepProgress
-from fedopt.experiments.sweep.results import Asked
-from fedopt.experiments.sweep.searches import GridSearch
-from fedopt.experiments.sweep.slots import Order
-from fedopt.experiments.sweep.tpe import Tpe, default_budget
-from fedopt.experiments.sweep.trials import TRAIN_LOSS, Trial, trial
+from fedopt.sweep.command import sweep
+from fedopt.sweep.grid import describe, points, read_grid
+from fedopt.sweep.pool import Judge, Pool
+from fedopt.sweep.progress import SweepProgress
+from fedopt.sweep.results import Asked
+from fedopt.sweep.searches import GridSearch
+from fedopt.sweep.slots import Order
+from fedopt.sweep.tpe import Tpe, default_budget
+from fedopt.sweep.trials import TRAIN_LOSS, Trial, trial
 
 SLOTS = 2
 GOAL_RATIO, GOAL_START = 1.05, 1.0

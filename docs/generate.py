@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
 from fedopt.algorithms.schedules import SCHEDULES
-from fedopt.experiments.listings import result_text
+from fedopt.cli.listings import result_text
 from fedopt.tasks import TASKS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from fedopt.engine.processes import Processes
-from fedopt.experiments.records import RunRecord
+from fedopt.engine.executors.processes import Processes
+from fedopt.runs.records import RunRecord
 
 # Started in the background of a script, this process ignores interrupts, and commands would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 import fedopt
 from fedopt import algorithms
 from fedopt.data.datasets import Options, roles
-from fedopt.data.imports import import_dataset
+from fedopt.data.importing import import_dataset
 from fedopt.engine.loop import Step
-from fedopt.experiments.run import Stop
 from fedopt.rng import generator
+from fedopt.runs.execute import Stop
 from fedopt.tasks import Task
 
 # Six clients with four numbers an example and three classes; small enough to follow by hand.

@@ -20,12 +20,18 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"experiments"},
+    {"api"},
+    {"reproduction"},
+    {"sweep", "bench"},
+    {"report"},
+    {"display"},
+    {"analysis"},
+    {"runs"},
     {"engine"},
     {"algorithms", "tasks"},
     {"models", "data"},
     {"files"},
-    {"rng", "errors", "version"},
+    {"formatting", "rng", "errors", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 
@@ -91,7 +97,7 @@ def test_a_module_says_what_it_is(module: str) -> None:
 RUNS_CODE = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "runpy", "code"}
 FORBIDDEN = {"eval", "exec", "compile", "__import__", "torch.load", "pickle.load", "pickle.loads"}
 # Sending a problem to workers pickles it; this module asks beforehand whether that can be done.
-EXCEPTIONS = {("fedopt.engine.processes", "pickle")}
+EXCEPTIONS = {("fedopt.engine.executors.processes", "pickle")}
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -106,7 +112,7 @@ def test_nothing_unpickles_or_evaluates_data(module: str) -> None:
 
 
 def test_the_picklability_check_only_writes() -> None:
-    tree = MODULES["fedopt.engine.processes"]
+    tree = MODULES["fedopt.engine.executors.processes"]
     used = {
         node.attr
         for node in ast.walk(tree)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedopt.algorithms import Algorithm, ClientResult, Optimizer
+    from fedopt.api import LoadedRun, load, own_task, run
     from fedopt.errors import FedoptError, RunError, UserError
-    from fedopt.experiments.api import LoadedRun, load, own_task, run
-    from fedopt.experiments.run import RunResult
+    from fedopt.runs.execute import RunResult
     from fedopt.version import __version__
 
 __all__ = [
@@ -37,15 +37,15 @@ _HOME = {
     "Algorithm": "fedopt.algorithms",
     "ClientResult": "fedopt.algorithms",
     "FedoptError": "fedopt.errors",
-    "LoadedRun": "fedopt.experiments.api",
+    "LoadedRun": "fedopt.api",
     "Optimizer": "fedopt.algorithms",
     "RunError": "fedopt.errors",
-    "RunResult": "fedopt.experiments.run",
+    "RunResult": "fedopt.runs.execute",
     "UserError": "fedopt.errors",
     "__version__": "fedopt.version",
-    "load": "fedopt.experiments.api",
-    "own_task": "fedopt.experiments.api",
-    "run": "fedopt.experiments.api",
+    "load": "fedopt.api",
+    "own_task": "fedopt.api",
+    "run": "fedopt.api",
 }
 
 

@@ -1,44 +1,146 @@
-"""What can go wrong, as one small tree.
+"""The exceptions that fedopt raises.
 
-FedoptError          the base: the command line prints its one line
-  UserError          the user's mistake: names what, where, what is allowed, what to do (exit 2)
-  RunError           the run failed although it was asked for correctly (exit 1)
-    Diverged         its updates are no longer finite: other rates may train
+    FedoptError            base class; the message is one line
+      UserError            a mistake in the request (exit code 2)
+        UnknownName        a name that does not exist: kind, name, allowed
+        ConfigError        invalid configuration keys or values: keys
+        DataError          a file or dataset that cannot be used: path, client, line
+        RunDirectoryError  a directory that cannot be used for a run: path
+        ModelError         a model, loss or algorithm that breaks its contract: what, client, round
+        MissingExtra       an optional package is not installed: package, extra
+      RunError             a correct request that failed (exit code 1)
+        Diverged           the updates are no longer finite: round, clients
+        WorkerError        a worker process failed: client, round
+        DiskError          a file cannot be written or the disk is full: path
+
+Tests and callers use the class and its attributes. The text is for people and may change.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 
 class FedoptError(Exception):
-    """Base of every error that fedopt raises on purpose; its text is one clear line."""
+    """Base class of all errors that fedopt raises on purpose. The message is one line."""
 
     exit_code = 1
 
 
 class UserError(FedoptError):
-    """Something asked for cannot be: an unknown name, a bad value, a directory of another run."""
+    """The request cannot be carried out: an unknown name, an invalid value, an unsuitable file."""
 
     exit_code = 2
 
 
+class UnknownName(UserError):
+    """A name that does not exist. The message suggests the closest existing name."""
+
+    def __init__(self, message: str, *, kind: str = "", name: str = "", allowed: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.kind, self.name, self.allowed = kind, name, tuple(allowed)
+
+
+class ConfigError(UserError):
+    """Configuration keys or values are invalid. `keys` lists them."""
+
+    def __init__(self, message: str, *, keys: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)
+
+
+class DataError(UserError):
+    """A data file, a dataset or a client's examples cannot be used."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: Path | str | None = None,
+        client: str | None = None,
+        line: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.path = None if path is None else Path(path)
+        self.client, self.line = client, line
+
+
+class RunDirectoryError(UserError):
+    """A directory is damaged, in use, belongs to another run, or is not a run directory."""
+
+    def __init__(self, message: str, *, path: Path | str | None = None) -> None:
+        super().__init__(message)
+        self.path = None if path is None else Path(path)
+
+
+class ModelError(UserError):
+    """A model, loss, metric or algorithm breaks its contract. `what` names the part."""
+
+    def __init__(
+        self, message: str, *, what: str = "", client: str | None = None, round: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.what, self.client, self.round = what, client, round
+
+
+class MissingExtra(UserError):
+    """An optional package is not installed."""
+
+    def __init__(self, message: str, *, package: str = "", extra: str = "") -> None:
+        super().__init__(message)
+        self.package, self.extra = package, extra
+
+
 class RunError(FedoptError):
-    """A run that was asked for correctly could not go on: it diverged, a client failed, a disk is full."""
+    """A correct request failed: a client raised an error, a worker died, the disk is full."""
 
 
 class Diverged(RunError):
-    """A run was given up because its updates were not finite; a sweep goes on without it."""
+    """The run was stopped because its updates were not finite. A sweep continues without it."""
+
+    def __init__(self, message: str, *, round: int | None = None, clients: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.round, self.clients = round, tuple(clients)
 
 
-def unknown(what: str, name: str, allowed: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the nearest one that does.
+class WorkerError(RunError):
+    """A job failed in a worker, or the worker process died."""
+
+    def __init__(self, message: str, *, client: str | None = None, round: int | None = None) -> None:
+        super().__init__(message)
+        self.client, self.round = client, round
+
+
+class DiskError(RunError):
+    """A file cannot be written."""
+
+    def __init__(self, message: str, *, path: Path | str | None = None) -> None:
+        super().__init__(message)
+        self.path = None if path is None else Path(path)
+
+
+def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
+    """Build the error for an unknown name, with the closest allowed one as a suggestion.
 
     >>> str(unknown("algorithm", "fedadm", ["fedavg", "fedadam"]))
     "unknown algorithm 'fedadm' (did you mean 'fedadam'?); allowed: fedavg, fedadam"
     """
     names = list(allowed)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return UserError(f"unknown {what} {name!r}{hint}; allowed: {', '.join(names)}")
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return UnknownName(
+        f"unknown {kind} {name!r}{hint}; allowed: {', '.join(names)}", kind=kind, name=name, allowed=names
+    )
+
+
+def missing_extra(feature: str, package: str, extra: str) -> MissingExtra:
+    """Build the error for an optional package that is not installed.
+
+    >>> str(missing_extra("--search optuna", "optuna", "optuna"))
+    "--search optuna needs the package optuna: pip install 'fedopt[optuna]'"
+    """
+    return MissingExtra(
+        f"{feature} needs the package {package}: pip install 'fedopt[{extra}]'", package=package, extra=extra
+    )

@@ -39,8 +39,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure rounds per second, beside the machine's matrix products and other simulators."""
-    from fedopt.experiments.bench import command
-    from fedopt.experiments.bench.document import Block
+    from fedopt.bench import command
+    from fedopt.bench.document import Block
 
     def say(line: str) -> None:
         typer.echo(line, err=True)

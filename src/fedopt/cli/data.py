@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedopt.data.imports import Imported, Say, Tick
+    from fedopt.data.importing import Imported, Say, Tick
 
 app = typer.Typer(no_args_is_help=True, help="Real data: list, get, import, look at.")
 
@@ -84,7 +84,7 @@ def import_files(
 ) -> None:
     """Import files that are already here as NAME; their format is recognised from their content."""
     from fedopt.data.datasets import Options, roles
-    from fedopt.data.imports import import_dataset
+    from fedopt.data.importing import import_dataset
 
     columns = roles(name, client_column, label_column, features, split_column, test_share, seed)
     options = Options(seed, train_clients, test_clients, digits, columns, replace)

@@ -53,7 +53,7 @@ TensorBoard = Annotated[
 
 
 def settings_of(settings: list[str] | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
-    from fedopt.experiments.config import parse_settings
+    from fedopt.runs.config import parse_settings
 
     parsed = parse_settings(settings or [])
     for name, value in (("rounds", rounds), ("seed", seed)):
@@ -66,7 +66,7 @@ def seeds_of(seeds: str | None, seed: int | None, settings: Iterable[str]) -> li
     """The seeds of `--seeds`, if given; another word on the seed is a contradiction."""
     if seeds is None:
         return None
-    from fedopt.experiments.seeds import parse_seeds
+    from fedopt.analysis.seeds import parse_seeds
 
     names = [setting.partition("=")[0].rpartition(":")[2].strip() for setting in settings]
     if seed is not None or "seed" in names:

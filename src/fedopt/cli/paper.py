@@ -41,9 +41,9 @@ def reproduce(
     from rich.console import Console
 
     from fedopt.algorithms import VARIANTS
-    from fedopt.experiments.paper import listing
-    from fedopt.experiments.paper import reproduce as reproduction
-    from fedopt.experiments.paper.scales import SCALES
+    from fedopt.reproduction import listing
+    from fedopt.reproduction import reproduce as reproduction
+    from fedopt.reproduction.scales import SCALES
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)

@@ -50,8 +50,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train TASK by one algorithm; on an existing run directory, continue it."""
-    from fedopt.engine.devices import vectorised_on
-    from fedopt.experiments import commands
+    from fedopt.engine.executors.devices import vectorised_on
+    from fedopt.runs import commands
 
     several_seeds = seeds_of(seeds, seed, settings or [])
     where = vectorised_on(executor, device)
@@ -91,8 +91,8 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train TASK by several algorithms; one table, and one page of curves in DIR/report.html."""
-    from fedopt.engine.devices import vectorised_on
-    from fedopt.experiments import commands
+    from fedopt.engine.executors.devices import vectorised_on
+    from fedopt.runs import commands
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     several_seeds = seeds_of(seeds, seed, settings or [])
@@ -119,7 +119,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
 ) -> None:
     """Write one self-contained page on any runs of one task: curves, tables, settings, commands."""
-    from fedopt.experiments import commands
+    from fedopt.runs import commands
 
     page, damaged = commands.report(directories, output, title)
     for line in damaged:
@@ -137,7 +137,7 @@ def eval(
     as_json: Json = False,
 ) -> None:
     """Measure a run's model on every example of a split, with percentiles over clients."""
-    from fedopt.experiments.evaluation import evaluate, print_evaluation
+    from fedopt.runs.evaluation import evaluate, print_evaluation
 
     measured = evaluate(run, split, executor, workers)
     typer.echo(json.dumps(measured)) if as_json else print_evaluation(measured)
@@ -148,7 +148,7 @@ def export(
     to: Annotated[Path | None, typer.Option("--to", "-o", help="Directory; RUN/export by default.")] = None,
 ) -> None:
     """Write a run's model as safetensors under its own parameter names, with a model card."""
-    from fedopt.experiments.export import export as export_run
+    from fedopt.runs.export import export as export_run
 
     for path in export_run(run, to or run / "export"):
         typer.echo(str(path))
@@ -156,13 +156,13 @@ def export(
 
 def tasks() -> None:
     """List the tasks with the paper's settings."""
-    from fedopt.experiments import listings
+    from fedopt.cli import listings
 
     listings.print_tasks()
 
 
 def algorithms() -> None:
     """List the algorithms with their options."""
-    from fedopt.experiments import listings
+    from fedopt.cli import listings
 
     listings.print_algorithms()

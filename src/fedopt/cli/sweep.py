@@ -56,7 +56,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Tune algorithms on TASK: trials side by side, the best of each by the paper's rule, one report."""
-    from fedopt.experiments.sweep import command, results
+    from fedopt.sweep import command, results
 
     names = tuple(name.strip() for name in algorithm.split(",") if name.strip())
     several = seeds_of(seeds, seed, settings or [])

@@ -16,9 +16,9 @@ from typing import Any
 import pooch
 import requests
 
-from fedopt.data.aside import ignore, locked
+from fedopt.data.atomic_directory import ignore, locked
 from fedopt.data.datasets import Options
-from fedopt.data.imports import Imported, Say, Tick, import_dataset, no_tick, told
+from fedopt.data.importing import Imported, Say, Tick, import_dataset, no_tick, told
 from fedopt.data.locations import data_directory, store_directory
 from fedopt.data.store import is_store, open_store
 from fedopt.errors import FedoptError, RunError, UserError, unknown

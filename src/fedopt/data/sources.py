@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedopt.data.aside import ignore
+from fedopt.data.atomic_directory import ignore
 from fedopt.data.readers import archives
 from fedopt.data.readers.base import File
 from fedopt.errors import UserError

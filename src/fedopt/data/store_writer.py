@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedopt.data.aside import building, publish
+from fedopt.data.atomic_directory import building, publish
 from fedopt.data.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Columns, Ragged, ends, ragged
 from fedopt.errors import UserError
 from fedopt.files import disk_errors, sync

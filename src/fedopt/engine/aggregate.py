@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from fedopt.algorithms.base import Vector
-from fedopt.models.part import Part
+from fedopt.models.sparse_rows import Part
 
 BLOCK = 8
 

@@ -9,8 +9,8 @@ import numpy as np
 from fedopt import rng
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Split
-from fedopt.engine.executors import Executor
-from fedopt.engine.runner import EVAL_BATCH, Measured, SampleJob, SplitJob
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.worker import EVAL_BATCH, Measured, SampleJob, SplitJob
 
 _SHARD = 5 * EVAL_BATCH
 

@@ -11,7 +11,7 @@ from fedopt.algorithms import State
 from fedopt.algorithms.schedules import Schedule
 from fedopt.engine.evaluate import is_evaluated, measure_sample
 from fedopt.engine.round import Report, Setting, own, run_round
-from fedopt.engine.runner import single_thread
+from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged, RunError
 
 

@@ -17,10 +17,10 @@ from fedopt.algorithms.base import Still
 from fedopt.algorithms.state import flatten, is_finite, mapped
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
-from fedopt.engine.executors import Executor
-from fedopt.engine.memory import ClientMemory
-from fedopt.engine.runner import ClientJob, Outcome
+from fedopt.engine.client_state import ClientMemory
+from fedopt.engine.executors.base import Executor
 from fedopt.engine.sampling import Sampler, longest_first
+from fedopt.engine.worker import ClientJob, Outcome
 from fedopt.errors import UserError
 
 

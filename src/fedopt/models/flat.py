@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedopt.errors import UserError, unknown
 from fedopt.models.dense import movable
-from fedopt.models.part import Part
+from fedopt.models.sparse_rows import Part
 
 BUFFER_POLICIES = ("refuse", "freeze")
 _ALIGNMENT = 64  # bytes: matrix products may depend on the alignment of their inputs

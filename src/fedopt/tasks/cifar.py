@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.data import Arrays, Federation, synthetic_cifar
+from fedopt.data import Arrays, Federation
+from fedopt.data.synthetic import cifar as synthetic_cifar
 from fedopt.models.resnet import ResNet18
 from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy
-from fedopt.tasks.reading import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 
 SIDE, CROP = 32, 24
 AUGMENTATIONS = ("per_image", "per_batch")

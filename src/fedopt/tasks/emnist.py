@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedopt.data import Arrays, Federation, synthetic_emnist
+from fedopt.data import Arrays, Federation
+from fedopt.data.synthetic import emnist as synthetic_emnist
 from fedopt.models.emnist import ACTIVATIONS, Autoencoder, CharacterCNN
 from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy, mse, squared_error
-from fedopt.tasks.reading import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 
 
 def _twin(split: str) -> Raw:

@@ -7,11 +7,12 @@ from functools import cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data import Arrays, Federation, synthetic_shakespeare, text
+from fedopt.data import Arrays, Federation, text
 from fedopt.data.columns import Ragged
+from fedopt.data.synthetic import shakespeare as synthetic_shakespeare
 from fedopt.models.lstm import NextCharacter
 from fedopt.tasks.base import Grid, PaperSettings, Rates, Task
-from fedopt.tasks.reading import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 from fedopt.tasks.text_metrics import predicted_tokens, shifted, token_accuracy, token_loss
 
 

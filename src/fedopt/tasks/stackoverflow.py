@@ -10,14 +10,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedopt.data import Arrays, Federation, synthetic_stackoverflow, text
+from fedopt.data import Arrays, Federation, text
 from fedopt.data.columns import Ragged
+from fedopt.data.synthetic import stackoverflow as synthetic_stackoverflow
 from fedopt.data.text import PAD, TAGS, WORDS
 from fedopt.errors import UserError
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextWord
 from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
-from fedopt.tasks.reading import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 from fedopt.tasks.text_metrics import (
     precision,
     predicted_tokens,

@@ -1,0 +1,1 @@
+"""Synthetic datasets with the shape of the real ones."""

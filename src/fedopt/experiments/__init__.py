@@ -1,1 +1,0 @@
-"""Where things are written down: configuration, run directory, checkpoints, reports."""

@@ -1,4 +1,0 @@
-"""The HTML page that compares runs of one task."""
-
-from fedopt.experiments.report.page import render as render
-from fedopt.experiments.report.page import write_report as write_report

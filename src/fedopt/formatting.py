@@ -1,0 +1,94 @@
+"""Numbers as text: metric values with their unit, settings and durations.
+
+Files keep raw values. Tables, pages and messages format them here so that they look the same everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+ABSENT = "–"  # shown where there is no value
+_PERCENT_METRICS = ("accuracy", "recall", "precision", "f1")
+
+
+class Unit(NamedTuple):
+    """How a metric is displayed: name, scale factor, decimal places and suffix."""
+
+    name: str
+    factor: float
+    digits: int
+    suffix: str
+
+    def text(self, value: float, half_width: float | None = None) -> str:
+        """The value, with the half-width of its confidence interval if given."""
+        interval = "" if half_width is None else f" ± {half_width * self.factor:,.{self.digits}f}"
+        return f"{value * self.factor:,.{self.digits}f}{interval}{self.suffix}"
+
+    def rounded(self, value: float) -> str:
+        """The value with three significant digits."""
+        return f"{float(f'{value * self.factor:.3g}'):,.10g}{self.suffix}"
+
+
+def unit_of(metric: str) -> Unit:
+    """The unit in which a metric is displayed.
+
+    >>> unit_of("accuracy").text(0.7941), unit_of("accuracy").text(0.5, 0.012), unit_of("mse").text(0.01698)
+    ('79.4 %', '50.0 ± 1.2 %', '16.98')
+    """
+    name = metric.replace("_", " ")
+    if metric == "mse":
+        return Unit("MSE × 1000", 1000.0, 2, "")
+    if is_fraction(metric):
+        return Unit(name, 100.0, 1, " %")
+    return Unit(name, 1.0, 4, "")
+
+
+def is_fraction(metric: str) -> bool:
+    """Whether the metric lies between 0 and 1 and is displayed in percent."""
+    return any(word in metric for word in _PERCENT_METRICS)
+
+
+def setting_text(value: object) -> str:
+    """A configuration value: floats with four significant digits, booleans as in TOML.
+
+    >>> setting_text(0.03162277660168379), setting_text(True), setting_text(1e-05), setting_text(1.0)
+    ('0.03162', 'true', '1e-05', '1')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def column_format(values: Sequence[float | None]) -> Callable[[float], str]:
+    """A format for one table column: the smallest value keeps three significant digits.
+
+    >>> show = column_format([0.8123, 12.5])
+    >>> show(0.8123), show(12.5)
+    ('0.812', '12.500')
+    """
+    sizes = [abs(value) for value in values if value]
+    digits = min(5, max(0, 2 - math.floor(math.log10(min(sizes))))) if sizes else 0
+    return lambda value: f"{value:.3g}" if abs(value) >= 1e9 else f"{value:,.{digits}f}"
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_DURATIONS = (
+    (_MINUTE, 1, "s", 0),
+    (_HOUR, _MINUTE, "min", 0),
+    (_DAY, _HOUR, "h", 1),
+    (365 * _DAY, _DAY, "days", 1),
+)
+
+
+def duration(seconds: float) -> str:
+    """A duration in the largest suitable unit.
+
+    >>> [duration(s) for s in (0, 42, 600, 7200, 400000, 4e7)]
+    ['0 s', '42 s', '10 min', '2.0 h', '4.6 days', '1.3 years']
+    """
+    for limit, size, unit, digits in _DURATIONS:
+        if seconds < limit:
+            return f"{seconds / size:.{digits}f} {unit}"
+    return f"{seconds / (365 * _DAY):.1f} years"

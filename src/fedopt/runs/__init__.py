@@ -1,0 +1,1 @@
+"""Runs: configuration, execution, the run directory and what is read back from it."""

@@ -1,0 +1,60 @@
+"""A run's model for others: safetensors under the module's own names, and a card that says what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from fedopt.api import load
+from fedopt.errors import UserError
+from fedopt.files import write_atomically
+from fedopt.formatting import unit_of
+from fedopt.runs.records import flatten, read_run
+
+
+def export(run: Path, to: Path) -> list[Path]:
+    """Write `model.safetensors` and `MODEL_CARD.md`; return their paths."""
+    loaded, record = load(run), read_run(run)
+    missing = [key for key in ("metric", "data", "command", "fedopt") if key not in record.info]
+    if missing:
+        raise UserError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}")
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to {to}: {error.strerror}; choose another --to") from error
+    weights = {name: torch.clone(v).contiguous() for name, v in loaded.model.state_dict().items()}
+    model, card = to / "model.safetensors", to / "MODEL_CARD.md"
+    write_atomically(model, save(weights, metadata={"format": "pt"}))
+    write_atomically(card, _card(record.info, flatten(record.config), loaded.round))
+    return [model, card]
+
+
+def _card(info: dict[str, object], config: dict[str, object], round: int) -> str:
+    metric = str(info["metric"])
+    unit, value = unit_of(metric), info.get("value")
+    result = unit.text(value) if isinstance(value, float) else "not finished"
+    note = " (generated; its numbers say nothing about the real set)" if info["data"] == "synthetic" else ""
+    rows = "\n".join(f"| `{key}` | `{value}` |" for key, value in config.items())
+    return f"""# {info["task"]}, {info["algorithm"]}, round {round}
+
+Trained by federated optimization with fedopt {info["fedopt"]}.
+
+| | |
+|---|---|
+| task | {info["task"]} |
+| data | {info["data"]}{note} |
+| parameters | {info.get("params", "see the weights")} |
+| {unit.name}, mean over the evaluations of the last 100 rounds | {result} |
+| x sha256 | {info.get("x_sha256", "not finished")} |
+| made by | `{info["command"]}` |
+
+The weights are in `model.safetensors` under the module's own parameter names.
+
+## Configuration
+
+| key | value |
+|---|---|
+{rows}
+"""

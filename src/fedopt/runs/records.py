@@ -1,0 +1,222 @@
+"""A finished, failed or still running run, as its directory tells it.
+
+A report may be asked for while runs are going on, so an incomplete last line of `metrics.jsonl` is normal;
+anything else that cannot be read is named with its file and line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from fedopt.errors import UserError
+
+LAST_ROUNDS = 100  # final numbers are means over these, as in the paper's tables
+NOT_METRICS = ("round", "split", "loss", "seconds")  # keys of a test line that are not the task's metric
+LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # used only where run.json does not say
+
+
+class RunRecord(NamedTuple):
+    """What one run directory holds."""
+
+    path: Path
+    info: dict[str, Any]  # run.json
+    config: dict[str, Any]  # config.toml
+    train: list[dict[str, Any]]  # lines of metrics.jsonl, by round
+    test: list[dict[str, Any]]
+
+    @property
+    def label(self) -> str:
+        """The algorithm's name; `labels` tells apart several runs of one algorithm."""
+        return str(self.info["algorithm"])
+
+    @property
+    def data(self) -> str:
+        return str(self.info.get("data", "unknown"))
+
+    @property
+    def status(self) -> str:
+        return str(self.info.get("status", "unknown"))
+
+    @property
+    def metric(self) -> str:
+        """The name of the task's metric, from the first evaluation while run.json does not have it yet."""
+        found = [key for line in self.test[:1] for key in line if key not in NOT_METRICS]
+        return str(self.info.get("metric") or (found[0] if found else "loss"))
+
+    @property
+    def higher_is_better(self) -> bool:
+        if "better" in self.info:
+            return bool(self.info["better"] == "higher")
+        return self.metric not in LOWER_IS_BETTER
+
+    @property
+    def rounds(self) -> int:
+        """The last round that was recorded."""
+        return max((line["round"] for line in self.train + self.test), default=0)
+
+    def curve(self, split: Literal["train", "test"], key: str) -> tuple[list[int], list[float]]:
+        """The rounds that have a finite `key`, and its values there."""
+        lines = self.train if split == "train" else self.test
+        points = [(line["round"], number(line.get(key))) for line in lines]
+        kept = [(at, value) for at, value in points if value is not None]
+        return [at for at, _ in kept], [value for _, value in kept]
+
+
+def number(value: object) -> float | None:
+    """`value` as a float, or None where it is absent, not a number, or not finite."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
+        return float(value)
+    return None
+
+
+def mean_over_last_rounds(
+    lines: Sequence[dict[str, Any]], key: str, rounds: int, last: int = LAST_ROUNDS
+) -> float | None:
+    """The mean of the finite values of `key` in the last `last` of `rounds` rounds, or None.
+
+    Round 0, the model before training, never counts.
+
+    >>> mean_over_last_rounds([{"round": 1, "loss": 4.0}, {"round": 2, "loss": None}], "loss", 2)
+    4.0
+    """
+    first = max(1, rounds - last + 1)
+    values = [number(line.get(key)) for line in lines if first <= line["round"] <= rounds]
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def read_run(path: Path) -> RunRecord:
+    """Read a run directory; a missing or damaged file is a `UserError` of one line."""
+    if not path.is_dir():
+        raise UserError(f"no run directory at {path}; name one that `fedopt run --out DIR` has written")
+    info = _read_info(path / "run.json")
+    try:
+        config = tomllib.loads(_read(path / "config.toml").decode())
+    except ValueError as error:  # a TOMLDecodeError names the line; a UnicodeDecodeError the byte
+        raise UserError(f"{path / 'config.toml'}: damaged: {error}") from error
+    lines = _read_metrics(path / "metrics.jsonl")
+    # A resumed run may write a round again, with the same numbers: the last line of a round counts.
+    splits = {
+        split: {line["round"]: line for line in lines if line["split"] == split}
+        for split in ("train", "test")
+    }
+    train, test = ([rounds[at] for at in sorted(rounds)] for rounds in splits.values())
+    _check_complete(path / "metrics.jsonl", info, [line["round"] for line in train])
+    return RunRecord(path, info, config, train, test)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError as error:
+        raise UserError(f"{file.parent} is not a complete run directory: {file.name} is missing") from error
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _read_info(file: Path) -> dict[str, Any]:
+    try:
+        info = json.loads(_read(file))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{file}:{error.lineno}: damaged: {error.msg}") from error
+    except ValueError as error:
+        raise UserError(f"{file}: damaged: {error}") from error
+    if not isinstance(info, dict):
+        raise UserError(f"{file}: expected one JSON object")
+    for key in ("task", "algorithm"):
+        if not isinstance(info.get(key), str):
+            raise UserError(f"{file}: {key!r} is missing or not a string")
+    return info
+
+
+def _read_metrics(file: Path) -> list[dict[str, Any]]:
+    rows = _read(file).split(b"\n")
+    lines = []
+    for at, row in enumerate(rows, start=1):
+        if not row.strip():
+            continue
+        try:
+            lines.append(_metrics_line(row))
+        except ValueError as error:
+            if at < len(
+                rows
+            ):  # a line that a killed run left half-written has no newline, so it is the last row
+                raise UserError(f"{file}:{at}: damaged line: {error}") from error
+    return lines
+
+
+def _metrics_line(row: bytes) -> dict[str, Any]:
+    line = json.loads(row)
+    if not isinstance(line, dict):
+        raise ValueError("expected a JSON object")
+    if type(line.get("round")) is not int or line["round"] < 0:
+        raise ValueError("'round' is missing or not a number from 0")
+    if not isinstance(line.get("split"), str):
+        raise ValueError("'split' is missing or not a string")
+    words = [key for key, value in line.items() if key != "split" and isinstance(value, str)]
+    if words:
+        raise ValueError(f"{words[0]!r} is {line[words[0]]!r} and not a number")
+    return line
+
+
+def _check_complete(file: Path, info: dict[str, Any], rounds: Sequence[int]) -> None:
+    """Every round has its line: a mean over a file with holes would be another number."""
+    missing = next((at for at, found in enumerate(rounds, start=1) if at != found), None)
+    if missing is None and info.get("status") == "done" and isinstance(info.get("rounds"), int):
+        missing = len(rounds) + 1 if len(rounds) < info["rounds"] else None
+    if missing is not None:
+        raise UserError(f"{file}: damaged: the line of round {missing} is missing")
+
+
+def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys.
+
+    >>> flatten({"seed": 0, "server": {"lr": 0.1}})
+    {'seed': 0, 'server.lr': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def config_differences(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
+    """The dotted keys whose values differ between runs, and each run's value (None: it has no such key)."""
+    configs = [flatten(record.config) for record in records]
+    keys = dict.fromkeys(key for config in configs for key in config)
+    values = {key: [config.get(key) for config in configs] for key in keys}
+    return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
+
+
+def labels(records: Sequence[RunRecord], left_out: Sequence[str] = ()) -> list[str]:
+    """A short name for each run, no two the same.
+
+    It is the algorithm, followed by what tells two runs of one algorithm apart: the data, one or two
+    settings, or else the name of the directory. Settings that are `left_out`, such as the seed where a name
+    stands for several, take no part.
+    """
+    several_data = len({record.data for record in records}) > 1
+    names = [f"{record.label} on {record.data}" if several_data else record.label for record in records]
+    unique = list(names)
+    for name in {name for name in names if names.count(name) > 1}:
+        same = [at for at, other in enumerate(names) if other == name]
+        differences = config_differences([records[at] for at in same])
+        telling = {key: row for key, row in differences.items() if key not in left_out}
+        few = 1 <= len(telling.keys() - {"seed"}) <= 2 or list(telling) == ["seed"]
+        for column, at in enumerate(same):
+            settings = ", ".join(f"{key} {_setting(row[column])}" for key, row in telling.items())
+            unique[at] = f"{name} ({settings if few else records[at].path.resolve().name})"
+    return [
+        name if unique.count(name) == 1 else f"{name} #{unique[: at + 1].count(name)}"
+        for at, name in enumerate(unique)
+    ]
+
+
+def _setting(value: object) -> str:
+    """A value of the configuration for a label: 10^-1.5 with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,236 @@
+"""The same bits on every executor, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import small
+import torch
+
+from conftest import Pool
+from fedopt.engine.executors import processes
+from fedopt.engine.executors.load_balancing import Queues
+from fedopt.engine.executors.processes import Processes
+from fedopt.engine.round import run_round
+from fedopt.engine.sampling import longest_first, uniform
+from fedopt.errors import RunError, UserError
+from fedopt.tasks import TASKS
+
+pytestmark = pytest.mark.xdist_group("workers")  # one process of the test session starts them
+
+EVERYONE = {"rounds": 1, "clients_per_round": 24, "client.steps": 1}  # 24 clients in their order of size
+
+
+def in_order(clients: int = 24) -> list[int]:
+    """The order in which all clients are run: the largest first (no two have the same size)."""
+    return sorted(range(clients), key=lambda i: -small.sizes(clients)[i])
+
+
+def test_clients_are_dealt_to_workers_by_what_they_have_to_do(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dealt: list[list[float]] = []
+
+    class Noted(Queues):
+        def __init__(self, costs: Sequence[float], workers: int) -> None:
+            dealt.append(list(costs))
+            super().__init__(costs, workers)
+
+    monkeypatch.setattr(processes, "Queues", Noted)
+    everyone = {"rounds": 1, "clients_per_round": 24, "client.epochs": 2, "eval.sample": 0}
+    small.run(pool(2), settings=everyone)
+    batch = small.SETTINGS["client.batch_size"]
+    expected = [2 * n + batch / 2 for n in sorted(small.sizes(24), reverse=True)]
+    assert expected in dealt
+
+
+# Equality to the bit
+
+
+@pytest.mark.parametrize("case", small.CASES)
+def test_serial_and_one_two_and_three_workers_give_the_same_bits(case: str, pool: Pool):
+    algorithm, settings = small.CASES[case]
+    serial = small.run(None, algorithm, settings)
+    assert not torch.equal(serial.x, small.setting(None, algorithm, settings)[1]), "it trains"
+    for workers in (1, 2, 3):
+        result = small.run(pool(workers), algorithm, settings)
+        assert torch.equal(result.x, serial.x)
+        assert result.x_sha256 == serial.x_sha256
+        assert [line["loss"] for line in result.train] == [line["loss"] for line in serial.train]
+        assert [line["accuracy"] for line in result.test] == [line["accuracy"] for line in serial.test]
+
+
+def test_a_task_of_the_paper_gives_the_same_bits_in_this_process_and_in_two_workers(pool: Pool):
+    settings = {
+        "data.clients": 12,
+        "clients_per_round": 4,
+        "client.steps": 2,
+        "client.batch_size": 20,
+        "rounds": 2,
+        "eval.sample": 100,
+    }
+    task = TASKS["emnist_cr"]
+    serial = small.run(None, "fedyogi", settings, task)
+    workers = small.run(pool(2), "fedyogi", settings, task)
+    assert serial.params == 1_206_590
+    assert serial.x_sha256 == workers.x_sha256
+    assert [line["loss"] for line in serial.test] == [line["loss"] for line in workers.test]
+
+
+def test_clients_may_finish_in_any_order(pool: Pool, tmp_path: Path):
+    """The first of 24 clients takes longer than all others, which fill the window of slots and wait."""
+    order = in_order()
+    expected = small.run(None, "scaffold", EVERYONE)
+    log = tmp_path / "finished"
+    task = replace(small.SMALL, prepare=partial(small.late, str(log), order[0]))
+    for workers in (2, 3):
+        log.unlink(missing_ok=True)
+        result = small.run(pool(workers), "scaffold", EVERYONE, task)
+        finished = [int(line) for line in log.read_text().split()]
+        assert sorted(finished) == sorted(order)
+        assert finished != order, "the delays were to no effect"
+        assert finished.index(order[0]) >= 4 * workers - 1, "the others did not fill the window"
+        assert torch.equal(result.x, expected.x)
+
+
+def test_workers_use_one_thread_and_leave_the_environment_of_this_process_alone(pool: Pool):
+    before = os.environ.get("OMP_NUM_THREADS")
+    small.run(pool(2), task=replace(small.SMALL, prepare=small.one_threaded))
+    assert os.environ.get("OMP_NUM_THREADS") == before
+
+
+def test_flushing_of_denormal_numbers_by_the_user_does_not_change_the_result(pool: Pool):
+    """It is a setting of each thread, so clients in this process would see it and workers would not."""
+    task = replace(small.SMALL, prepare=small.tiny, model=small.amplifier)
+    expected = small.run(pool(2), task=task)
+    assert not torch.equal(expected.x, small.setting(task=task)[1]), "denormal numbers matter here"
+    torch.set_flush_denormal(True)
+    try:
+        results = [small.run(executor, task=task) for executor in (None, pool(2))]
+    finally:
+        torch.set_flush_denormal(False)
+    assert [result.x_sha256 for result in results] == [expected.x_sha256] * 2
+
+
+# Memory
+
+
+@pytest.mark.parametrize(("algorithm", "vectors"), [("fedavg", 1), ("scaffold", 4)])
+def test_shared_memory_is_bounded_by_the_workers_and_not_by_the_cohort(
+    algorithm: str, vectors: int, pool: Pool
+):
+    """SCAFFOLD's client has four vectors in its slot: c_i before; delta x, delta c and c_i after."""
+    executor = pool(2)
+    settings = {"data.clients": 200, "clients_per_round": 200, "rounds": 1, "client.steps": 1}
+    result = small.run(executor, algorithm, settings)
+    assert result.train[0]["clients"] == 200
+    assert executor._shared.rows.shape[0] <= 4 * 2 * vectors
+    assert executor._shared.rows.shape[1] < small.D + 16
+
+
+# Workers that die
+
+
+def test_a_worker_killed_in_the_middle_of_a_client_changes_nothing(pool: Pool, tmp_path: Path):
+    executor, mark, victim = pool(3), tmp_path / "mark", in_order()[5]
+    expected, x = small.setting(None, "scaffold", cohort=24)
+    after, _ = run_round(expected, expected.algorithm.init(x), 0, 0.1, 1.0)
+    after, _ = run_round(expected, after, 1, 0.1, 1.0)
+
+    task = replace(small.SMALL, prepare=partial(small.hung_once, str(mark), victim))
+    killed: list[int] = []
+
+    def kill_who_hangs() -> None:
+        while not (mark.exists() and mark.read_text().strip()):
+            time.sleep(0.005)
+        killed.append(int(mark.read_text()))
+        os.kill(killed[0], signal.SIGKILL)
+
+    made, x = small.setting(executor, "scaffold", task=task, cohort=24)
+    pids = executor.pids
+    killer = threading.Thread(target=kill_who_hangs, daemon=True)
+    killer.start()
+    began = time.monotonic()
+    state, report = run_round(made, made.algorithm.init(x), 0, 0.1, 1.0)
+    killer.join(timeout=5)
+    assert killed and killed[0] in pids, "a worker was killed inside the round, while it had the client"
+    assert time.monotonic() - began < 50, "it was not waited for"
+    assert killed[0] not in executor.pids and len(executor.pids) == 3, "another has taken its place"
+    assert (report.clients, report.rejected) == (24, ())
+    state, _ = run_round(made, state, 1, 0.1, 1.0)
+    assert torch.equal(state.x, after.x) and torch.equal(state.c, after.c)
+
+
+def test_a_client_that_kills_every_worker_ends_the_run_with_one_line(pool: Pool):
+    executor, victim = pool(3), 17
+    made, x = small.setting(
+        executor, task=replace(small.SMALL, prepare=partial(small.deadly, victim)), cohort=24
+    )
+    with pytest.raises(RunError, match=r"^a worker died \d times on client .*17.* round 5\b") as caught:
+        run_round(made, made.algorithm.init(x), 4, 0.1, 1.0)
+    assert "\n" not in str(caught.value)
+    assert small.run(executor).x_sha256 == small.run().x_sha256, "the workers are usable afterwards"
+
+
+def test_a_worker_that_died_between_two_problems_is_replaced():
+    with closing(Processes(1)) as executor:
+        made, x = small.setting(executor)
+        run_round(made, made.algorithm.init(x), 0, 0.1, 1.0)
+        victim = executor._workers[0].process
+        victim.kill()
+        victim.join()
+        assert small.run(executor).x_sha256 == small.run().x_sha256
+
+
+# Clients that fail
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_exception_in_the_users_loss_names_client_and_round_in_one_line(workers: int, pool: Pool):
+    executor = pool(workers) if workers else None
+    task = replace(small.SMALL, prepare=partial(small.marked, 13), loss=small.picky)
+    made, x = small.setting(executor, task=task, cohort=24)
+    with pytest.raises(RunError, match=r"client .*13.* round 3\b.*ValueError.*no such") as caught:
+        run_round(made, made.algorithm.init(x), 2, 0.1, 1.0)
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_are_usable_after_a_client_has_failed(pool: Pool):
+    executor = pool(3)
+    task = replace(small.SMALL, prepare=partial(small.marked, in_order()[0]), loss=small.picky)
+    for _ in range(3):
+        with pytest.raises(RunError):
+            small.run(executor, settings=EVERYONE, task=task)
+        assert [worker.job for worker in executor._workers] == [None] * 3, "nobody is left at work"
+        assert not any(worker.connection.poll() for worker in executor._workers), "no answer is left over"
+    pids = executor.pids
+    assert small.run(executor, "scaffold").x_sha256 == small.run(None, "scaffold").x_sha256
+    assert executor.pids == pids, "no worker had to be replaced"
+
+
+def test_a_user_error_in_a_worker_stays_a_user_error(pool: Pool):
+    task = replace(small.SMALL, federation=small.with_an_empty_client)
+    with pytest.raises(UserError, match="^client 'c05' has no examples"):
+        small.run(pool(2), settings=EVERYONE, task=task)
+
+
+def test_what_workers_cannot_import_is_refused_in_one_line(pool: Pool):
+    task = replace(small.SMALL, loss=lambda outputs, targets: small.cross_entropy(outputs, targets))
+    with pytest.raises(UserError, match="top level of a module, or use executor='serial'") as caught:
+        small.run(pool(2), task=task)
+    assert "\n" not in str(caught.value)
+    assert small.run(pool(2)).x_sha256 == small.run().x_sha256
+
+
+def test_the_longest_client_starts_first_whatever_the_cohort_was():
+    cohort = uniform(3, 0, 24, 10)
+    assert longest_first(cohort, small.sizes(24)) == [i for i in in_order() if i in cohort]

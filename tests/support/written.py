@@ -1,0 +1,54 @@
+"""Run directories written by hand, with numbers that can be worked out on paper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from fedopt.runs.records import RunRecord, read_run
+
+MB = 1_000_000
+INFO = {"fedopt": "0.1.0", "task": "emnist_cr", "seed": 0, "status": "done", "data": "synthetic"}
+INFO |= {"metric": "accuracy", "better": "higher", "params": 1206590, "started": "2026-11-15T20:00:00+00:00"}
+
+
+def write_run(path: Path, name: str = "fedavg", values: tuple[float, ...] = (), **info: Any) -> RunRecord:
+    """A run of four rounds, evaluated at 0, 2 and 4; an `info` value of None leaves its key out."""
+    config, per_round = info.pop("config", "seed = 0\n"), info.pop("per_round", 10 * MB)
+    metric = info.get("metric") or "accuracy"
+    lines = [{"round": t, "split": "train", "loss": 1 / t, "bytes_total": per_round * t} for t in range(1, 5)]
+    lines += [{"round": 2 * i, "split": "test", metric: v} for i, v in enumerate(values or (0.1, 0.5, 0.7))]
+    known = INFO | {"algorithm": name, "rounds": 4, "command": f"fedopt run --algorithm {name}"} | info
+    path.mkdir(parents=True)
+    write_lines(path, lines)
+    (path / "run.json").write_text(json.dumps({key: v for key, v in known.items() if v is not None}))
+    (path / "config.toml").write_text(config)
+    return read_run(path)
+
+
+def write_lines(run: Path, lines: list[dict[str, Any]], end: str = "") -> None:
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + end)
+
+
+def write_trial(
+    path: Path,
+    name: str = "fedavg",
+    rates: tuple[float, ...] = (0.1, 1.0),
+    value: float | None = 0.5,
+    *,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    **info: Any,
+) -> RunRecord:
+    """A run at client rate, server rate and, where there is a third, tau; its `value` is the final one."""
+    server: dict[str, Any] = {"lr": rates[1]}
+    if len(rates) == 3:
+        server |= {"tau": rates[2], "initial_accumulator": rates[2] ** 2}  # as a resolved config has it
+    config = {"seed": seed, "client": {"lr": rates[0]}, "server": server} | dict(settings or {})
+    last = 0.0 if value is None else value
+    given = {"value": value, "seed": seed} | info
+    return write_run(path, name, (0.0, last, last), config=tomli_w.dumps(config), **given)
