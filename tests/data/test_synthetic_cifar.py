@@ -62,7 +62,7 @@ def test_columns_are_those_of_the_imported_sets(split: str) -> None:
 @pytest.mark.parametrize("classes", [10, 100])
 def test_a_client_is_the_same_in_every_process(classes: int) -> None:
     program = (
-        "import hashlib; from fedopt.data import synthetic_cifar as m; "
+        "import hashlib; from fedopt.data.synthetic import cifar as m; "
         f"e = m.examples('test', 42, {classes}); "
         "print(hashlib.sha256(b''.join(e[k].tobytes() for k in sorted(e))).hexdigest())"
     )
