@@ -22,7 +22,7 @@ from fedopt.models.resnet import ResNet18
 from fedopt.runs.build_problem import problem_of
 from fedopt.runs.config import resolve
 from fedopt.runs.execute import RunResult, execute
-from fedopt.tasks.base import Grid, Task
+from fedopt.tasks.base import LogRange, Task
 from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
 from fedopt.tasks.shakespeare import SHAKESPEARE
@@ -98,8 +98,9 @@ def test_settings_are_the_papers(task: Task) -> None:
     assert paper is not None
     batch, rounds, clients, client_grid, server_grid = SETTINGS[task.name]
     assert (paper.batch_size, paper.rounds, paper.clients_per_round) == (batch, rounds, clients)
-    assert paper.client_grid == Grid(*client_grid, 0.5) and paper.server_grid == Grid(*server_grid, 0.5)
-    assert paper.tau_grid == Grid(-5, -1, 1)
+    assert paper.client_grid == LogRange(*client_grid, 0.5)
+    assert paper.server_grid == LogRange(*server_grid, 0.5)
+    assert paper.tau_grid == LogRange(-5, -1, 1)
     rates, taus = typed(RATES)[task.name], [*typed(TAUS)[task.name], None, None]
     pairs = zip(rates[::2], rates[1::2], taus, strict=True)
     assert dict(zip(METHODS, pairs, strict=True)) == {m: tuple(paper.rates[m]) for m in METHODS}

@@ -7,10 +7,10 @@ from rich.table import Table
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, Entry, keywords
 from fedopt.tasks import TASKS, Task
-from fedopt.tasks.base import Grid, PaperSettings, Rates
+from fedopt.tasks.base import LogRange, PaperSettings, Rates
 
 
-def _grid(grid: Grid) -> str:
+def _grid(grid: LogRange) -> str:
     return f"{grid.first:g}:{grid.last:g}:{grid.step:g}"
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from fedopt.reproduction.published import CENTRALIZED_EPOCHS, DECAY_ROUNDS, HEAT_MAP_TAU, TASK_NAMES, settings
 from fedopt.runs.records import LAST_ROUNDS
-from fedopt.sweep.grid import values_of
 from fedopt.tasks import TASKS
-from fedopt.tasks.base import Grid
+from fedopt.tasks.base import LogRange
 
 # log10 rates around which the optimizers of centralized training are tuned; the paper prints none.
 CENTRAL_RATES = {"adagrad": -2.0, "adam": -3.0, "yogi": -2.5, "sgdm": -2.0, "sgd": -1.0}
@@ -56,13 +55,13 @@ class Scale:
             return self.samples.get(task, self.samples[""])
         return TASKS[task].eval_sample if TASKS[task].full_test_at_end else 0
 
-    def rates(self, grid: Grid, best: float) -> tuple[float, ...]:
+    def rates(self, grid: LogRange, best: float) -> tuple[float, ...]:
         """The values of a rate that are tried."""
-        return around(values_of(grid), best, self.width)
+        return around(grid.values, best, self.width)
 
     def taus(self, task: str, best: float) -> tuple[float, ...]:
         """The values of tau: the paper's grid, or that of the heat maps and another."""
-        grid = values_of(settings(task).tau_grid)
+        grid = settings(task).tau_grid.values
         if self.width is None:
             return grid
         other = best if best != HEAT_MAP_TAU else HEAT_MAP_TAU + 1

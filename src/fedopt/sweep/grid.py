@@ -20,7 +20,7 @@ from fedopt.errors import UserError, unknown
 from fedopt.runs.config import parse_settings, resolve
 from fedopt.runs.records import flatten
 from fedopt.tasks import Task
-from fedopt.tasks.base import Grid as Range
+from fedopt.tasks.base import LogRange
 
 LOG10_AXES = {"client_lr": "client.lr", "server_lr": "server.lr", "tau": "server.tau"}
 PLAIN_AXES = ("clients_per_round", "weighting", "sampling", "variant", "patience", "buffers")  # no dot
@@ -31,16 +31,6 @@ LARGEST_LOG10 = 38  # rates beyond do not exist in float32
 Value = float | int | str | bool
 Grid = Mapping[str, tuple[Value, ...]]  # axis -> its values; log10 for the three of LOG10_AXES
 Point = Mapping[str, Value]  # one value for each axis
-
-
-def values_of(grid: Range) -> tuple[float, ...]:
-    """The values of `first:last:step`, both ends included.
-
-    >>> values_of(Range(-1, 0.5))
-    (-1.0, -0.5, 0.0, 0.5)
-    """
-    steps = math.floor((grid.last - grid.first) / grid.step + 1e-9)
-    return tuple(round(grid.first + step * grid.step, 6) + 0.0 for step in range(steps + 1))
 
 
 def paper_grid(
@@ -55,7 +45,7 @@ def paper_grid(
     ranges = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
     if algorithm == "centralized":
         del ranges["server_lr"]
-    grid = {axis: values_of(range_) for axis, range_ in ranges.items()}
+    grid = {axis: range_.values for axis, range_ in ranges.items()}
     return applicable(grid, task, algorithm, settings)
 
 
@@ -151,7 +141,7 @@ def _parse(axis: str, text: str) -> tuple[Value, ...]:
         )
     if (last - first) / step >= LARGEST_AXIS:
         raise UserError(f"--grid: {axis}={text} has more than {LARGEST_AXIS} values; choose a larger step")
-    return _checked(axis, values_of(Range(first, last, step)))
+    return _checked(axis, LogRange(first, last, step).values)
 
 
 def _checked(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -32,12 +33,22 @@ class Rates(NamedTuple):
     tau: float | None = None
 
 
-class Grid(NamedTuple):
-    """A grid in log10: first, last, step."""
+class LogRange(NamedTuple):
+    """Equally spaced log10 values of a hyperparameter, both ends included."""
 
     first: float
     last: float
     step: float = 0.5
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The log10 values in ascending order.
+
+        >>> LogRange(-1, 0.5).values
+        (-1.0, -0.5, 0.0, 0.5)
+        """
+        steps = math.floor((self.last - self.first) / self.step + 1e-9)
+        return tuple(round(self.first + step * self.step, 6) + 0.0 for step in range(steps + 1))
 
 
 @dataclass(frozen=True)
@@ -47,11 +58,11 @@ class PaperSettings:
     rounds: int  # Section 4 and the appendix on hyperparameters
     clients_per_round: int
     batch_size: int  # appendix, table of per-task batch sizes
-    client_grid: Grid  # appendix, hyperparameter grids
-    server_grid: Grid
+    client_grid: LogRange  # appendix, hyperparameter grids
+    server_grid: LogRange
     rates: Mapping[str, Rates]  # appendix, tables of the best learning rates and of the best tau
     results: Mapping[str, float]  # Section 5, table of validation performance, in the table's own unit
-    tau_grid: Grid = Grid(-5, -1, 1)
+    tau_grid: LogRange = LogRange(-5, -1, 1)
     # appendix, table of test set performance for Stack Overflow: the full test set after training
     test_results: Mapping[str, float] = field(default_factory=dict)
 

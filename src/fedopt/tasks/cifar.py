@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedopt.data import Arrays, Federation
 from fedopt.data.synthetic import cifar as synthetic_cifar
 from fedopt.models.resnet import ResNet18
-from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
+from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy
 from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 
@@ -88,8 +88,8 @@ CIFAR10 = Task(
         rounds=4000,
         clients_per_round=10,
         batch_size=20,
-        client_grid=Grid(-3, 0.5),
-        server_grid=Grid(-3, 1),
+        client_grid=LogRange(-3, 0.5),
+        server_grid=LogRange(-3, 1),
         rates={
             "fedadagrad": Rates(-1.5, -1, -2),
             "fedadam": Rates(-1.5, -2, -3),
@@ -115,8 +115,8 @@ CIFAR100 = Task(
         rounds=4000,
         clients_per_round=10,
         batch_size=20,
-        client_grid=Grid(-3, 0.5),
-        server_grid=Grid(-3, 1),
+        client_grid=LogRange(-3, 0.5),
+        server_grid=LogRange(-3, 1),
         rates={
             "fedadagrad": Rates(-1, -1, -2),
             "fedadam": Rates(-1.5, 0, -1),

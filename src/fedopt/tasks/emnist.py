@@ -15,7 +15,7 @@ from torch import Tensor
 from fedopt.data import Arrays, Federation
 from fedopt.data.synthetic import emnist as synthetic_emnist
 from fedopt.models.emnist import ACTIVATIONS, Autoencoder, CharacterCNN
-from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
+from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy, mse, squared_error
 from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 
@@ -70,8 +70,8 @@ EMNIST_CR = Task(
         rounds=1500,
         clients_per_round=10,
         batch_size=20,
-        client_grid=Grid(-3, 0.5),
-        server_grid=Grid(-3, 1),
+        client_grid=LogRange(-3, 0.5),
+        server_grid=LogRange(-3, 1),
         rates={
             "fedadagrad": Rates(-1.5, -1, -2),
             "fedadam": Rates(-1.5, -2.5, -4),
@@ -99,8 +99,8 @@ EMNIST_AE = Task(
         rounds=3000,
         clients_per_round=10,
         batch_size=20,
-        client_grid=Grid(-1.5, 2),
-        server_grid=Grid(-2, 1),
+        client_grid=LogRange(-1.5, 2),
+        server_grid=LogRange(-2, 1),
         rates={
             "fedadagrad": Rates(1.5, -1.5, -3),
             "fedadam": Rates(1, -1.5, -3),

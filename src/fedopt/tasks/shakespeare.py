@@ -11,7 +11,7 @@ from fedopt.data import Arrays, Federation, text
 from fedopt.data.columns import Ragged
 from fedopt.data.synthetic import shakespeare as synthetic_shakespeare
 from fedopt.models.lstm import NextCharacter
-from fedopt.tasks.base import Grid, PaperSettings, Rates, Task
+from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 from fedopt.tasks.text_metrics import predicted_tokens, shifted, token_accuracy, token_loss
 
@@ -70,8 +70,8 @@ SHAKESPEARE = Task(
         rounds=1500,
         clients_per_round=10,
         batch_size=4,
-        client_grid=Grid(-3, 0.5),
-        server_grid=Grid(-3, 1),
+        client_grid=LogRange(-3, 0.5),
+        server_grid=LogRange(-3, 1),
         rates={
             "fedadagrad": Rates(0, -0.5, -1),
             "fedadam": Rates(0, -2, -3),

@@ -17,7 +17,7 @@ from fedopt.data.text import PAD, TAGS, WORDS
 from fedopt.errors import UserError
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextWord
-from fedopt.tasks.base import Batch, Grid, PaperSettings, Rates, Task
+from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
 from fedopt.tasks.text_metrics import (
     precision,
@@ -93,8 +93,8 @@ SO_NWP = Task(
         rounds=1500,
         clients_per_round=50,
         batch_size=16,
-        client_grid=Grid(-3, 0.5),
-        server_grid=Grid(-3, 1),
+        client_grid=LogRange(-3, 0.5),
+        server_grid=LogRange(-3, 1),
         rates={
             "fedadagrad": Rates(-0.5, -1.5, -4),
             "fedadam": Rates(-0.5, -2, -5),
@@ -161,8 +161,8 @@ SO_LR = Task(
         rounds=1500,
         clients_per_round=10,
         batch_size=100,
-        client_grid=Grid(-1, 3),
-        server_grid=Grid(-2, 1.5),
+        client_grid=LogRange(-1, 3),
+        server_grid=LogRange(-2, 1.5),
         rates={
             "fedadagrad": Rates(2, 1, -2),
             "fedadam": Rates(2, -0.5, -5),
