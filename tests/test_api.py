@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 import fedopt
 from fedopt import algorithms
-from fedopt.data.datasets import Options, roles
-from fedopt.data.importing import import_dataset
+from fedopt.data.importing.datasets import Options, roles
+from fedopt.data.importing.importer import import_dataset
 from fedopt.engine.loop import Step
 from fedopt.rng import generator
 from fedopt.runs.execute import Stop

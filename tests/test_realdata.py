@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedopt
-from fedopt.data.importing import import_dataset
+from fedopt.data.importing.importer import import_dataset
 from fedopt.data.store import Ragged, Store
 
 pytestmark = pytest.mark.realdata

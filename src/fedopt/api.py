@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
 from fedopt.algorithms.state import mapped
 from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
-from fedopt.data.locations import data_source
 from fedopt.data.store import StoredSplit, open_store
+from fedopt.data.store.locations import data_source
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.devices import vectorised_on
 from fedopt.engine.loop import Step

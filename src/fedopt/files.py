@@ -1,34 +1,45 @@
-"""Files that are whole or not there: written aside, flushed to the disk, then renamed."""
+"""Atomic files and directories, and the file lock.
+
+A file or directory is first written under a temporary name in the same parent directory and then renamed.
+A reader therefore sees the old content or the complete new content, also after a crash.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedopt.errors import RunError, UserError
+from fedopt.errors import DiskError, RunDirectoryError
+
+Log = Callable[[str], None]
+
+
+def no_log(message: str) -> None:
+    """Discard a message."""
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step; on failure the old file stays and nothing is left over."""
+    """Replace `path` by `content` in one step. If writing fails, the old file remains."""
     data = content.encode() if isinstance(content, str) else content
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk_errors(path):
         try:
-            with open(aside, "wb") as file:
+            with open(temporary, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(aside, path)
+            os.replace(temporary, path)
         finally:
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the renames and new files of a directory, durable."""
+    """Flush a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -36,27 +47,114 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def lock_directory(path: Path, user: str) -> int:
-    """Make `path` and lock it for this process; closing the descriptor, or the process's end, frees it."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise UserError(f"cannot write to {path}: {error.strerror}; choose another --out") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        raise UserError(f"{path} is in use by another {user}; wait for it or choose another --out") from error
-    return descriptor
-
-
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """A disk that is full or may not be written ends with one line instead of a traceback."""
+    """Convert an `OSError` into an error of one line that names `path`."""
     try:
         yield
     except PermissionError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; choose another directory") from error
+        raise RunDirectoryError(
+            f"cannot write {path}: {error.strerror}; choose another directory", path=path
+        ) from error
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+        raise DiskError(f"cannot write {path}: {error.strerror or error}", path=path) from error
+
+
+# -- locks
+
+
+def _acquire_lock(path: Path, on_wait: Callable[[], None] | None = None) -> int:
+    """Lock the file `path` and return its descriptor. Closing it, or the end of the process, frees the lock.
+
+    If another process has the lock, call `on_wait` and wait. Without `on_wait`, raise BlockingIOError.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if on_wait is None:
+                os.close(descriptor)
+                raise
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_same_file(descriptor, path):
+            return descriptor
+        os.close(descriptor)  # the previous owner removed the file; lock the new one
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def lock_directory(path: Path, user: str) -> int:
+    """Create and lock the directory `path`, or raise an error if it is in use. Close the result to unlock.
+
+    `user` names the kind of process in the error message, for example "sweep".
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return _acquire_lock(path / ".lock")
+    except BlockingIOError as error:
+        raise RunDirectoryError(
+            f"{path} is in use by another {user}; wait for it or choose another --out", path=path
+        ) from error
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write to {path}: {error.strerror}; choose another --out", path=path
+        ) from error
+
+
+@contextmanager
+def locked(target: Path, log: Log = no_log) -> Iterator[None]:
+    """Lock `target`, which need not exist, among processes. A second process waits."""
+    lock_file = _hidden(target, "lock")
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = _acquire_lock(lock_file, lambda: log(f"waiting for another process to finish {target}"))
+    try:
+        yield
+    finally:
+        lock_file.unlink(missing_ok=True)
+        os.close(lock)
+
+
+# -- directories
+
+
+@contextmanager
+def temporary_directory(target: Path, log: Log = no_log) -> Iterator[Path]:
+    """Create a temporary directory beside `target` and remove it at the end. A second process waits.
+
+    Directories that a killed process left behind are removed first.
+    """
+    with locked(target, log):
+        scratch = _hidden(target, "importing")
+        with disk_errors(target):
+            shutil.rmtree(scratch, ignore_errors=True)
+            shutil.rmtree(_hidden(target, "replaced"), ignore_errors=True)
+            scratch.mkdir()
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def replace_directory(target: Path, new: Path) -> None:
+    """Rename the complete directory `new` to `target` and remove the previous `target`."""
+    with disk_errors(target):
+        for directory, _, _ in os.walk(new):
+            sync(Path(directory))
+        old = _hidden(target, "replaced")
+        if target.exists():
+            os.rename(target, old)
+        os.rename(new, target)
+        sync(target.parent)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _hidden(target: Path, purpose: str) -> Path:
+    return target.parent / f".{target.name}.{purpose}"

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from typed import Done, fedopt, files_up_to, refused
 
 from fedopt import load, version
-from fedopt.data.importing import import_dataset
+from fedopt.data.importing.importer import import_dataset
 from fedopt.data.synthetic import emnist as synthetic_emnist
 from fedopt.models import CharacterCNN
 

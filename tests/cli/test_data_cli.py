@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedopt.cli.data import app
-from fedopt.data.describe import histogram
+from fedopt.data.store.describe import histogram
 from fedopt.errors import UserError
 
 

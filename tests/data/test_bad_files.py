@@ -17,8 +17,8 @@ import numpy as np
 import publicfiles as files
 import pytest
 
-from fedopt.data.datasets import Options
-from fedopt.data.importing import import_dataset
+from fedopt.data.importing.datasets import Options
+from fedopt.data.importing.importer import import_dataset
 from fedopt.data.readers import archives
 from fedopt.data.readers.tabular import Roles
 from fedopt.errors import UserError

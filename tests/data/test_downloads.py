@@ -17,8 +17,8 @@ from typing import Any
 import publicfiles as files
 import pytest
 
-from fedopt.data import downloads
-from fedopt.data.downloads import Remote, fetch, get_dataset
+from fedopt.data.importing import downloads
+from fedopt.data.importing.downloads import Remote, fetch, get_dataset
 from fedopt.data.store import open_store
 from fedopt.errors import RunError, UserError
 
@@ -117,7 +117,7 @@ def test_a_file_is_downloaded_once(site: Site, tmp_path: Path, kind: str) -> Non
 def test_a_transfer_that_breaks_off_is_resumed_where_it_stopped(site: Site, tmp_path: Path) -> None:
     site.plan = lambda count: 300_000 if count < 3 else None
     said: list[str] = []
-    assert fetch(remote(), tmp_path, "own", say=said.append).read_bytes() == CONTENT
+    assert fetch(remote(), tmp_path, "own", log=said.append).read_bytes() == CONTENT
     starts = [int(wanted[len("bytes=") : -1]) if wanted else 0 for _, wanted in site.requests]
     assert len(starts) == 3 and starts[0] == 0
     for before, after in zip(starts, starts[1:], strict=False):
@@ -129,7 +129,7 @@ def test_a_killed_download_is_resumed_by_the_next_one(site: Site, tmp_path: Path
     site.plan = lambda count: 0.02 if count == 1 else None
     code = f"""
 from pathlib import Path
-from fedopt.data.downloads import Remote, fetch
+from fedopt.data.importing.downloads import Remote, fetch
 fetch(Remote("a.bin", {remote().checksum!r}, ()), Path({str(tmp_path)!r}), "own")
 """
     process = subprocess.Popen([sys.executable, "-c", code])

@@ -15,9 +15,9 @@ import numpy as np
 import publicfiles as files
 import pytest
 
-from fedopt.data import encode
-from fedopt.data.datasets import Options
-from fedopt.data.importing import import_dataset
+from fedopt.data.importing import encode
+from fedopt.data.importing.datasets import Options
+from fedopt.data.importing.importer import import_dataset
 from fedopt.data.readers import example_proto
 from fedopt.data.readers.tabular import Roles
 from fedopt.data.store import Ragged, Store
@@ -261,7 +261,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     code = f"""
 import sys; sys.modules["pyarrow"] = None
 from pathlib import Path
-from fedopt.data.importing import *
+from fedopt.data.importing.importer import *
 from fedopt.data.readers.tabular import Roles
 import_dataset("own", [Path({str(tmp_path / "t.parquet")!r})], Path({str(tmp_path / "out")!r}),
                Options(roles=Roles("c", "y")))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedopt.data import text
-from fedopt.data.columns import Ragged, ragged, text_rows
+from fedopt.data.store.columns import Ragged, ragged, text_rows
 from fedopt.errors import UserError
 from fedopt.tasks.stackoverflow import SO_LR, SO_NWP
 from fedopt.tasks.text_metrics import (

@@ -12,8 +12,8 @@ import torch
 
 from fedopt import rng
 from fedopt.algorithms import Round
-from fedopt.data.columns import ragged, text_rows
 from fedopt.data.store import write_store
+from fedopt.data.store.columns import ragged, text_rows
 from fedopt.engine.client import ClientWork
 from fedopt.engine.executors.base import Serial
 from fedopt.engine.worker import Runner

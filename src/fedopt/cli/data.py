@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from fedopt.data.importing import Imported, Say, Tick
+    from fedopt.data.importing.importer import Imported, Tick
+    from fedopt.files import Log
 
 app = typer.Typer(no_args_is_help=True, help="Real data: list, get, import, look at.")
 
@@ -29,9 +30,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 @app.command("list")
 def list_datasets() -> None:
     """The datasets, and which of them are imported."""
-    from fedopt.data.datasets import DATASETS
-    from fedopt.data.locations import data_directory, store_directory
+    from fedopt.data.importing.datasets import DATASETS
     from fedopt.data.store import is_store
+    from fedopt.data.store.locations import data_directory, store_directory
 
     for name, dataset in DATASETS.items():
         here = "imported" if is_store(store_directory(name)) else "not imported"
@@ -51,8 +52,8 @@ def get(
     replace: Replace = False,
 ) -> None:
     """Download the public files of NAME, check them and import them."""
-    from fedopt.data.datasets import Options
-    from fedopt.data.downloads import get_dataset
+    from fedopt.data.importing.datasets import Options
+    from fedopt.data.importing.downloads import get_dataset
 
     options = Options(seed, train_clients, test_clients, digits, replace=replace)
     with _progress() as (say, tick):
@@ -83,8 +84,8 @@ def import_files(
     ] = 0.2,
 ) -> None:
     """Import files that are already here as NAME; their format is recognised from their content."""
-    from fedopt.data.datasets import Options, roles
-    from fedopt.data.importing import import_dataset
+    from fedopt.data.importing.datasets import Options, roles
+    from fedopt.data.importing.importer import import_dataset
 
     columns = roles(name, client_column, label_column, features, split_column, test_share, seed)
     options = Options(seed, train_clients, test_clients, digits, columns, replace)
@@ -99,8 +100,8 @@ def info(
     as_json: Json = False,
 ) -> None:
     """What was imported: clients, examples, sizes, and how many labels clients have."""
-    from fedopt.data.describe import describe
-    from fedopt.data.locations import find_store
+    from fedopt.data.store.describe import describe
+    from fedopt.data.store.locations import find_store
 
     found = describe(find_store(name))
     typer.echo(json.dumps(found)) if as_json else _print_info(found)
@@ -111,7 +112,7 @@ def _print_info(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Column, Table
 
-    from fedopt.data.describe import PERCENTILES, histogram
+    from fedopt.data.store.describe import PERCENTILES, histogram
 
     typer.echo(f"{found['name']} in {found['directory']}, imported by fedopt {found['fedopt']}")
     for item in found["source"]:
@@ -154,7 +155,7 @@ def _report(done: Imported) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[tuple[Say, Tick]]:
+def _progress() -> Iterator[tuple[Log, Tick]]:
     """Bars on a terminal, a line every few seconds elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn

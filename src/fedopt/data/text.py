@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.columns import Ragged, ends
+from fedopt.data.store.columns import Ragged, ends
 from fedopt.errors import unknown
 
 PAD = 0

@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedopt.analysis.seeds import Interval, interval
-from fedopt.data.describe import labels_per_client
 from fedopt.data.store import open_store
+from fedopt.data.store.describe import labels_per_client
 from fedopt.data.synthetic import cifar as synthetic_cifar
 from fedopt.reproduction.artifact_cells import (
     Drawn,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedopt.data.columns import Ragged
-from fedopt.data.locations import store_directory
 from fedopt.data.store import Store, is_store, open_store
+from fedopt.data.store.columns import Ragged
+from fedopt.data.store.locations import store_directory
 from fedopt.errors import UserError
 from fedopt.reproduction.published import DATASET_OF, DATASETS, Statistics
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedopt.analysis.seeds import Interval, interval
 from fedopt.api import fresh_model
-from fedopt.data.locations import data_source
+from fedopt.data.store.locations import data_source
 from fedopt.display.progress import Progress
 from fedopt.display.table import comparison_table, explanation, wide_console
 from fedopt.engine.executors import open_executor

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from fedopt.algorithms import build
 from fedopt.api import load
-from fedopt.data.split_alias import with_test_split
 from fedopt.data.store import open_store
+from fedopt.data.store.split_alias import with_test_split
 from fedopt.engine.evaluate import means, measure_clients
 from fedopt.engine.executors import open_executor
 from fedopt.engine.problem import Problem

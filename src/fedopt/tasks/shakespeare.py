@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt.data import Arrays, Federation, text
-from fedopt.data.columns import Ragged
+from fedopt.data.store.columns import Ragged
 from fedopt.data.synthetic import shakespeare as synthetic_shakespeare
 from fedopt.models.lstm import NextCharacter
 from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedopt.data import Arrays, Federation, text
-from fedopt.data.columns import Ragged
+from fedopt.data.store.columns import Ragged
 from fedopt.data.synthetic import stackoverflow as synthetic_stackoverflow
 from fedopt.data.text import PAD, TAGS, WORDS
 from fedopt.errors import UserError

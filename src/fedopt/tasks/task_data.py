@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt.data import Arrays, Federation, Split
-from fedopt.data.columns import Column
 from fedopt.data.store import open_store
+from fedopt.data.store.columns import Column
 from fedopt.errors import UserError
 
 Columns = Mapping[str, Column]

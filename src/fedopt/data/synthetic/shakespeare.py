@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedopt import rng
-from fedopt.data.store import Ragged
+from fedopt.data.store.columns import Ragged
 from fedopt.errors import UserError, unknown
 
 Floats = npt.NDArray[np.float64]

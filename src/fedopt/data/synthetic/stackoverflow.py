@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from fedopt import rng
 from fedopt.data.partition import log_dirichlet
-from fedopt.data.store import Ragged
+from fedopt.data.store.columns import Ragged
 from fedopt.errors import UserError, unknown
 
 Floats = npt.NDArray[np.float32]

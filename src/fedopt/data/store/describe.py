@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.columns import Ragged
-from fedopt.data.store import Store, StoredSplit
+from fedopt.data.store.columns import Ragged
+from fedopt.data.store.stored import Store, StoredSplit
 
 PERCENTILES = (0, 5, 25, 50, 75, 95, 100)
 MAX_BARS = 20

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.columns import Columns, Ragged, ends, text_rows
 from fedopt.data.readers.base import File, RawClient, bad
+from fedopt.data.store.columns import Columns, Ragged, ends, text_rows
 
 WORDS, TAGS = 10_000, 500
 OOV = WORDS + 1  # words are 1 to 10000; 0 is padding

@@ -6,31 +6,30 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedopt.data import sources
-from fedopt.data.atomic_directory import ignore
-from fedopt.data.datasets import DATASETS, Options
+from fedopt.data.importing import find_files
+from fedopt.data.importing.datasets import DATASETS, Options
 from fedopt.data.readers import archives, cifar, hdf5, leaf, sqlite, tabular
 from fedopt.data.readers.base import Candidate, File, family_of
 from fedopt.errors import UserError
+from fedopt.files import Log, no_log
 
 REQUIRED = ("train", "test")
 VOCABULARIES = ("word_count", "tag_count")
-Say = Callable[[str], None]
 
 
 def choose(
-    name: str, paths: Sequence[Path], options: Options, deal: cifar.Deal, scratch: Path, say: Say = ignore
+    name: str, paths: Sequence[Path], options: Options, deal: cifar.Deal, scratch: Path, log: Log = no_log
 ) -> tuple[Candidate, list[File]]:
     """The one set of files at `paths` that is dataset `name`, and all files that were looked at."""
     unpacked = scratch / "unpacked"
-    files = sources.gather(paths, unpacked, say)
+    files = find_files.gather(paths, unpacked, log)
     files += _siblings(paths, files)
     found, unreadable = _candidates(name, files, options, deal, scratch)
     if not any(_complete(candidate) for candidate in found):
         # A directory of downloads: archives are opened only if nothing else is there.
         shut = [file for file in files if file.kind in archives.KINDS and _speaks_of(name, file)]
         if shut:
-            files += [inner for file in shut for inner in sources.expand(file, unpacked, say)]
+            files += [inner for file in shut for inner in find_files.expand(file, unpacked, log)]
             found, unreadable = _candidates(name, files, options, deal, scratch)
     chosen = _only(name, paths, files, found, unreadable, options)
     families = {family_of(file.path) for file in chosen.files}
@@ -41,7 +40,7 @@ def choose(
 
 
 def vocabularies(
-    chosen: Candidate, files: Sequence[File], paths: Sequence[Path], scratch: Path, say: Say = ignore
+    chosen: Candidate, files: Sequence[File], paths: Sequence[Path], scratch: Path, log: Log = no_log
 ) -> list[File]:
     """Stack Overflow's word_count and tag_count: among the files, beside them, or in archives there."""
     beside = dict.fromkeys(path.parent for path in paths if path.is_file())
@@ -49,7 +48,7 @@ def vocabularies(
     found = []
     for title in VOCABULARIES:
         near = [file for file in files if title in file.path.name]
-        near += [sources.plain(path) for path in others if title in path.name]
+        near += [find_files.plain(path) for path in others if title in path.name]
         if not near:
             what = "words" if title == "word_count" else "tags"
             raise UserError(
@@ -57,7 +56,7 @@ def vocabularies(
                 f"put stackoverflow.{title}.tar.bz2 or its content there"
             )
         plain = [file for file in near if file.kind not in archives.KINDS]
-        found.append((plain or sources.expand(near[0], scratch / "unpacked", say))[0])
+        found.append((plain or find_files.expand(near[0], scratch / "unpacked", log))[0])
     return found
 
 
@@ -157,12 +156,12 @@ def _siblings(paths: Sequence[Path], files: Sequence[File]) -> list[File]:
     known = {file.path.absolute() for file in files}
     found = []
     for path in paths:
-        if path.is_file() and sources.recognise(path) not in archives.KINDS:
+        if path.is_file() and find_files.recognise(path) not in archives.KINDS:
             for other in sorted(path.parent.iterdir()):
                 related = family_of(other) == family_of(path) or other.suffix == path.suffix == ".bin"
                 if related and other.is_file() and other.absolute() not in known:
                     known.add(other.absolute())
-                    found.append(sources.plain(other))
+                    found.append(find_files.plain(other))
     return found
 
 

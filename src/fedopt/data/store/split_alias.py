@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedopt.data.columns import MANIFEST
-from fedopt.data.store import Store
+from fedopt.data.store.columns import MANIFEST
+from fedopt.data.store.stored import Store
 from fedopt.files import disk_errors
 
 

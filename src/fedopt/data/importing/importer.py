@@ -16,19 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt import rng
-from fedopt.data import encode, sources
-from fedopt.data.atomic_directory import building, ignore, publish
-from fedopt.data.columns import Columns
-from fedopt.data.datasets import DATASETS, Options
-from fedopt.data.locations import store_directory
+from fedopt.data.importing import encode, find_files
+from fedopt.data.importing.datasets import DATASETS, Options
+from fedopt.data.importing.select_files import choose, vocabularies
 from fedopt.data.readers.base import Candidate, File, RawClient, SplitSource, bad
-from fedopt.data.select_files import choose, vocabularies
 from fedopt.data.store import Store, is_store, open_store
-from fedopt.data.store_writer import write_files
+from fedopt.data.store.columns import Columns
+from fedopt.data.store.locations import store_directory
+from fedopt.data.store.writer import write_files
 from fedopt.errors import FedoptError, UserError, unknown
+from fedopt.files import Log, no_log, replace_directory, temporary_directory
 
 Encoder = Callable[[RawClient], Columns]
-Say = Callable[[str], None]
 Tick = Callable[[str, int, int | None], None]  # split, clients so far, clients in all if known
 
 ALPHA, BETA = 0.1, 10.0  # the paper's Dirichlet parameters: labels, and fine labels within a coarse one
@@ -51,7 +50,7 @@ def import_dataset(
     paths: Sequence[Path],
     to: Path | None = None,
     options: Options | None = None,
-    say: Say = ignore,
+    log: Log = no_log,
     tick: Tick = no_tick,
 ) -> Imported:
     """Import files, directories or archives as dataset `name` into a store, `to` or the default one."""
@@ -60,11 +59,11 @@ def import_dataset(
     options = options or Options()
     target = (to or store_directory(name)).resolve()
     _check_target(target)
-    with building(target, say) as scratch:
-        chosen, files = choose(name, paths, options, _dealer(name, options, say), scratch, say)
-        words = vocabularies(chosen, files, paths, scratch, say) if name == "stackoverflow" else []
+    with temporary_directory(target, log) as scratch:
+        chosen, files = choose(name, paths, options, _dealer(name, options, log), scratch, log)
+        words = vocabularies(chosen, files, paths, scratch, log) if name == "stackoverflow" else []
         origins = dict.fromkeys(file.origin for file in [*chosen.files, *words])
-        source = [sources.fingerprint(path) for path in origins]
+        source = [find_files.fingerprint(path) for path in origins]
         notes = {"format": chosen.format, "options": told(name, options), **chosen.notes}
         before = _readable_store(target)
         if before is not None:
@@ -75,7 +74,7 @@ def import_dataset(
                     f"{target} holds {before.name} from other files; add --replace or another --to"
                 )
         _write(name, scratch / "store", target, chosen, words, source, notes, tick)
-        publish(scratch / "store", target)
+        replace_directory(target, scratch / "store")
     return Imported(open_store(target), fresh=True)
 
 
@@ -130,7 +129,7 @@ def _encoded(split: str, source: SplitSource, encoder: Encoder, tick: Tick) -> I
 
 
 def _dealer(
-    name: str, options: Options, say: Say
+    name: str, options: Options, log: Log
 ) -> Callable[[str, dict[str, NDArray[np.uint8]]], Sequence[NDArray[np.int64]]]:
     """How the official CIFAR files are dealt to clients; test clients get draws of their own."""
 
@@ -141,7 +140,7 @@ def _dealer(
         fine = labels["label"].astype(np.int64)
         clients = min(wanted, len(fine))
         if clients < wanted:
-            say(f"{split} has only {len(fine)} images, so {clients} clients instead of {wanted}")
+            log(f"{split} has only {len(fine)} images, so {clients} clients instead of {wanted}")
         seed = options.seed if split == "train" else rng.key(options.seed, split) >> 96
         if name == "cifar10":
             return partition.dirichlet(fine, clients, ALPHA, seed)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedopt.data.atomic_directory import ignore
 from fedopt.data.readers import archives
 from fedopt.data.readers.base import File
 from fedopt.errors import UserError
+from fedopt.files import Log, no_log
 
 HEAD = 512
 MAX_FILES = 100_000
@@ -57,7 +57,7 @@ def plain(path: Path) -> File:
     return File(path, str(path), recognise(path), path)
 
 
-def gather(paths: Sequence[Path], unpack_to: Path, say: Callable[[str], None] = ignore) -> list[File]:
+def gather(paths: Sequence[Path], unpack_to: Path, log: Log = no_log) -> list[File]:
     """The files at `paths`, with those inside archives that were named; archives in directories stay shut."""
     found: list[File] = []
     for path in paths:
@@ -69,15 +69,15 @@ def gather(paths: Sequence[Path], unpack_to: Path, say: Callable[[str], None] = 
             raise UserError(f"{path} does not exist; give a file, a directory or an archive")
     named = {path for path in paths if path.is_file()}
     return [
-        inner for file in found for inner in (expand(file, unpack_to, say) if file.path in named else [file])
+        inner for file in found for inner in (expand(file, unpack_to, log) if file.path in named else [file])
     ]
 
 
-def expand(file: File, unpack_to: Path, say: Callable[[str], None] = ignore) -> list[File]:
+def expand(file: File, unpack_to: Path, log: Log = no_log) -> list[File]:
     """The file itself, or what is in it."""
     if file.kind not in archives.KINDS:
         return [file]
-    say(f"unpacking {file.shown}")
+    log(f"unpacking {file.shown}")
     return _expand(file, unpack_to, archives.Budget(file), MAX_DEPTH)
 
 

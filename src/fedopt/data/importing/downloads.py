@@ -16,13 +16,12 @@ from typing import Any
 import pooch
 import requests
 
-from fedopt.data.atomic_directory import ignore, locked
-from fedopt.data.datasets import Options
-from fedopt.data.importing import Imported, Say, Tick, import_dataset, no_tick, told
-from fedopt.data.locations import data_directory, store_directory
+from fedopt.data.importing.datasets import Options
+from fedopt.data.importing.importer import Imported, Tick, import_dataset, no_tick, told
 from fedopt.data.store import is_store, open_store
+from fedopt.data.store.locations import data_directory, store_directory
 from fedopt.errors import FedoptError, RunError, UserError, unknown
-from fedopt.files import disk_errors
+from fedopt.files import Log, disk_errors, locked, no_log
 
 TFF = "https://storage.googleapis.com/tff-datasets-public/"
 FEDML = "https://fedml.s3-us-west-1.amazonaws.com/"  # the same archives
@@ -88,7 +87,7 @@ def get_dataset(
     name: str,
     to: Path | None = None,
     options: Options | None = None,
-    say: Say = ignore,
+    log: Log = no_log,
     tick: Tick = no_tick,
 ) -> Imported:
     """Download the public files of a dataset and import them; nothing is fetched twice."""
@@ -100,19 +99,19 @@ def get_dataset(
     if (before := _imported(name, target, remotes, options)) is not None:
         return before
     downloads = data_directory() / "downloads"
-    paths = [fetch(remote, downloads, name, say, tick) for remote in remotes]
-    return import_dataset(name, paths, target, options, say, tick)
+    paths = [fetch(remote, downloads, name, log, tick) for remote in remotes]
+    return import_dataset(name, paths, target, options, log, tick)
 
 
-def fetch(remote: Remote, directory: Path, name: str, say: Say = ignore, tick: Tick = no_tick) -> Path:
+def fetch(remote: Remote, directory: Path, name: str, log: Log = no_log, tick: Tick = no_tick) -> Path:
     """The file in `directory`, downloaded if it is not there whole; every address is tried in turn."""
     pooch.get_logger().setLevel("ERROR")  # it would write to the terminal beside our progress
     path = directory / remote.file
     failures = []
-    with locked(path, say):
+    with locked(path, log):
         for url in addresses(remote):
             try:
-                return _retrieve(url, remote, path, say, tick)
+                return _retrieve(url, remote, path, log, tick)
             except _Unreachable as error:
                 failures.append(str(error))
     raise RunError(
@@ -132,8 +131,8 @@ class _Unreachable(Exception):
     """An address that does not give the file."""
 
 
-def _retrieve(url: str, remote: Remote, path: Path, say: Say, tick: Tick) -> Path:
-    transfer = Transfer(path.with_name(path.name + ".part"), say, tick)
+def _retrieve(url: str, remote: Remote, path: Path, log: Log, tick: Tick) -> Path:
+    transfer = Transfer(path.with_name(path.name + ".part"), log, tick)
     for last in (False, True):
         try:
             with disk_errors(path):
@@ -145,7 +144,7 @@ def _retrieve(url: str, remote: Remote, path: Path, say: Say, tick: Tick) -> Pat
                     f"{url}: the checksum is not {remote.checksum}; the file was changed on its way or "
                     "at its source, and is not used"
                 ) from None
-            say(f"{path.name} was not whole when it was resumed; once more from the start")
+            log(f"{path.name} was not whole when it was resumed; once more from the start")
     raise AssertionError("unreachable")
 
 
@@ -153,9 +152,9 @@ class Transfer:
     """Pooch's downloader: appends to a partial file until it is whole."""
 
     def __init__(
-        self, part: Path, say: Say = ignore, tick: Tick = no_tick, wait: Callable[[float], None] = time.sleep
+        self, part: Path, log: Log = no_log, tick: Tick = no_tick, wait: Callable[[float], None] = time.sleep
     ) -> None:
-        self.part, self.say, self.tick, self.wait = part, say, tick, wait
+        self.part, self.log, self.tick, self.wait = part, log, tick, wait
         self.resumed = False
 
     def __call__(self, url: str, output_file: str, manager: Any) -> None:
@@ -167,7 +166,7 @@ class Transfer:
             except PASSING as error:
                 if attempt == ATTEMPTS:
                     raise _Unreachable(f"cannot download {url} ({_reason(error)})") from None
-                self.say(f"{self.part.stem}: {_reason(error)}; again from byte {self._size():,}")
+                self.log(f"{self.part.stem}: {_reason(error)}; again from byte {self._size():,}")
             except requests.RequestException as error:
                 raise _Unreachable(f"cannot download {url} ({_reason(error)})") from None
             self.wait(FIRST_WAIT * 2 ** (attempt - 1))

@@ -16,10 +16,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedopt.data.atomic_directory import building, publish
-from fedopt.data.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Columns, Ragged, ends, ragged
+from fedopt.data.store.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Columns, Ragged, ends, ragged
 from fedopt.errors import UserError
-from fedopt.files import disk_errors, sync
+from fedopt.files import disk_errors, replace_directory, sync, temporary_directory
 from fedopt.version import __version__
 
 Clients = Iterable[tuple[str, Columns]]
@@ -40,9 +39,9 @@ def write_store(
     array with a row per example, a `Ragged`, or a list of one-dimensional arrays.
     """
     directory = directory.resolve()
-    with building(directory) as scratch:
+    with temporary_directory(directory) as scratch:
         write_files(scratch / "store", directory, name, source, splits, texts, notes)
-        publish(scratch / "store", directory)
+        replace_directory(directory, scratch / "store")
 
 
 def write_files(

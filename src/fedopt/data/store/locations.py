@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from fedopt.data.store import Store, is_store, open_store
+from fedopt.data.store.stored import Store, is_store, open_store
 from fedopt.errors import UserError
 
 

@@ -22,21 +22,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Column, Ragged, ragged
-from fedopt.data.store_writer import write_store
+from fedopt.data.store.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Column, Ragged
 from fedopt.errors import UserError, unknown
-
-__all__ = [
-    "Column",
-    "Ids",
-    "Ragged",
-    "Store",
-    "StoredSplit",
-    "is_store",
-    "open_store",
-    "ragged",
-    "write_store",
-]
 
 
 @dataclass(frozen=True)
@@ -74,8 +61,8 @@ class StoredSplit:
         return StoredSplit, (self.directory, self.summary)  # a worker opens its own maps
 
     @cached_property
-    def ids(self) -> Ids:
-        return Ids(self.directory)
+    def ids(self) -> ClientIds:
+        return ClientIds(self.directory)
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
@@ -120,7 +107,7 @@ class StoredSplit:
         return maps
 
 
-class Ids(Sequence[str]):
+class ClientIds(Sequence[str]):
     """Client ids in their order, decoded when asked for."""
 
     def __init__(self, directory: Path) -> None:
@@ -128,8 +115,8 @@ class Ids(Sequence[str]):
         self._values = _map(directory / f"{IDS}.values.npy")
         self._offsets = _map(directory / f"{IDS}.offsets.npy")
 
-    def __reduce__(self) -> tuple[type[Ids], tuple[Path]]:
-        return Ids, (self._directory,)
+    def __reduce__(self) -> tuple[type[ClientIds], tuple[Path]]:
+        return ClientIds, (self._directory,)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
