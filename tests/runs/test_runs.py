@@ -272,7 +272,7 @@ def test_a_run_whose_rows_do_not_fit_on_the_disk_is_refused_before_round_0(
 ):
     """Visited: 24 (1 - (3/4)^5) = 18 clients of 848 bytes each, and more while rounds are under way."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - 15_000, 15_000))
-    with pytest.raises(RunError, match=r"18 clients keep need .* GB.*disk") as caught:
+    with pytest.raises(RunError, match=r"18 clients needs .* GB.*disk") as caught:
         train("scaffold", tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert (lines(tmp_path / "run"), info(tmp_path / "run")["status"]) == ([], "failed")

@@ -19,6 +19,7 @@ from fedopt.engine.worker import EVAL_BATCH, ClientJob, Runner, SampleJob, initi
 from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFOLD, settings
 from fedopt.reproduction.study import Spec
 from fedopt.runs.build_problem import problem_of
+from fedopt.runs.client_table import client_state_bytes
 from fedopt.runs.config import Config, resolve
 from fedopt.tasks import TASKS
 
@@ -112,14 +113,7 @@ def total_seconds(specs: Iterable[Spec], speeds: Mapping[str, Speed], cores: int
 
 
 def trial_bytes(config: Config, parameters: int, population: int) -> float:
-    """The disk that a run needs while it goes on: its checkpoints, and the rows that clients keep.
-
-    The rows are counted as the run itself does before its first round: one for each client that is likely
-    to be visited, and those since the oldest checkpoint that is kept.
-    """
-    vectors = float(_CHECKPOINTED.get(config.algorithm, 1) * config.checkpoint.keep)
-    if config.algorithm == SCAFFOLD:
-        cohort, rounds = config.clients_per_round, config.rounds
-        visited = population * (1 - (1 - cohort / population) ** rounds)
-        vectors += visited + cohort * min(rounds, config.checkpoint.keep * config.checkpoint.every)
-    return 4.0 * parameters * vectors
+    """The disk space that a run needs: its checkpoints and the state that clients keep."""
+    checkpoints = 4.0 * parameters * _CHECKPOINTED.get(config.algorithm, 1) * config.checkpoint.keep
+    keeps = 1 if config.algorithm == SCAFFOLD else 0
+    return checkpoints + client_state_bytes(config, parameters, keeps, population)

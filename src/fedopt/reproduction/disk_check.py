@@ -32,18 +32,8 @@ def workers_with_room(study: Study, spec: Spec) -> int | RunError:
     d, keeps = len(initial_vector(problem)), len(problem.algorithm().keeps)
     population = statistics(study.source(spec.task)).train_clients
     place = trial.path if trial.path.is_dir() else study.out
-    checkpoint = config.checkpoint
     try:
-        check_disk(
-            place,
-            d,
-            keeps,
-            population,
-            config.clients_per_round,
-            config.rounds,
-            checkpoint.every,
-            checkpoint.keep,
-        )
+        check_disk(place, config, d, keeps, population)
     except RunError as error:
         return error
     return int(shutil.disk_usage(place).free // max(1.0, trial_bytes(config, d, population)))

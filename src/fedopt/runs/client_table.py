@@ -16,8 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedopt.algorithms import Vector
-from fedopt.errors import RunError, UserError
+from fedopt.errors import DiskError, UserError
 from fedopt.files import disk_errors, sync
+from fedopt.runs.config import Config
 
 
 class DiskTable:
@@ -99,17 +100,30 @@ def _checksum(vectors: tuple[Vector, ...]) -> str:
     return f"{checksum:08x}"
 
 
-def check_disk(
-    directory: Path, d: int, keeps: int, population: int, cohort: int, rounds: int, every: int, keep: int
-) -> None:
-    """Refuse a run whose clients' rows will not fit on the disk, before its first round."""
-    visited = population * (1 - (1 - cohort / population) ** rounds)
-    in_flight = min(rounds, keep * every) * cohort  # rows written since the oldest kept checkpoint
-    there = sum(path.stat().st_size for path in (directory / "clients").glob("*.safetensors"))
-    needed = 4.0 * d * keeps * (visited + in_flight) - there
+def client_state_bytes(config: Config, d: int, keeps: int, population: int) -> float:
+    """Expected disk space of the state that clients keep: `keeps` vectors of length `d` each.
+
+    A client has one row from its latest visit, and more rows that checkpoints still refer to.
+    """
+    checkpoint = config.checkpoint
+    recent = min(config.rounds, checkpoint.keep * checkpoint.every) * config.clients_per_round
+    return 4.0 * d * keeps * (_expected_clients(config, population) + recent)
+
+
+def _expected_clients(config: Config, population: int) -> float:
+    """The expected number of different clients in all rounds."""
+    return population * (1 - (1 - config.clients_per_round / population) ** config.rounds)
+
+
+def check_disk(directory: Path, config: Config, d: int, keeps: int, population: int) -> None:
+    """Raise an error if the clients' state of a run will not fit on the disk."""
+    existing = sum(path.stat().st_size for path in (directory / "clients").glob("*.safetensors"))
+    needed = client_state_bytes(config, d, keeps, population) - existing
     free = shutil.disk_usage(directory).free
     if needed > free:
-        raise RunError(
-            f"the rows that about {visited:,.0f} clients keep need {needed / 1e9:.1f} GB, and {directory} "
-            f"has {free / 1e9:.1f} GB; use a larger disk (--out) or fewer rounds"
+        raise DiskError(
+            f"the state of about {_expected_clients(config, population):,.0f} clients needs "
+            f"{needed / 1e9:.1f} GB, and {directory} has {free / 1e9:.1f} GB; use a larger disk (--out) or "
+            "fewer rounds",
+            path=directory,
         )

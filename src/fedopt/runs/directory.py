@@ -117,10 +117,8 @@ class RunDirectory:
         """Where clients' state lives; on disk if the algorithm has any."""
         if not keeps:
             return MemoryTable()
-        config = self.config
-        if round < config.rounds:
-            cohort, every, keep = config.clients_per_round, config.checkpoint.every, config.checkpoint.keep
-            check_disk(self.path, d, len(keeps), population, cohort, config.rounds, every, keep)
+        if round < self.config.rounds:
+            check_disk(self.path, self.config, d, len(keeps), population)
         self._table = DiskTable(self.path / "clients", keeps, round)
         return self._table
 
