@@ -24,45 +24,13 @@ import publicfiles
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from typed import Done, fedopt, files_up_to, refused
+from typed import WRITERS, Done, fedopt, files_up_to, refused, run_small, small_command, temporary_files
+from written import read_lines
 
 from fedopt import load, version
 from fedopt.data.importing.importer import import_dataset
 from fedopt.data.synthetic import emnist as synthetic_emnist
 from fedopt.models import CharacterCNN
-
-WRITERS = 4
-SMALL = {
-    "data.clients": WRITERS,
-    "clients_per_round": 2,
-    "client.steps": 1,
-    "client.batch_size": 4,
-    "eval.every": 1,
-    "eval.sample": 40,
-    "checkpoint.every": 1,
-}
-
-
-def small(command: str = "run", *words: str | Path, **changes: Any) -> list[str | Path]:
-    """A command on a few writers; client__lr=0.1 stands for --set client.lr=0.1."""
-    keys = SMALL | {key.replace("__", "."): value for key, value in changes.items()}
-    sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-    place = [] if command == "sweep" else ["--executor", "serial"]
-    return [command, "emnist_cr", *place, *sets, *words]
-
-
-def run(out: Path, *words: str | Path, rounds: int = 3, **changes: Any) -> Done:
-    return fedopt(*small("run", "--json", "--out", out, "--rounds", str(rounds), *words, **changes))
-
-
-def left_over(directory: Path) -> list[Path]:
-    """Files that were never finished."""
-    return list(directory.rglob("*.tmp"))
-
-
-def lines_of(run: Path, split: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["split"] == split]
 
 
 class Finished(NamedTuple):
@@ -74,7 +42,7 @@ class Finished(NamedTuple):
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """A run of three rounds, with the checkpoints of rounds 2 and 3; not to be changed."""
     path = tmp_path_factory.mktemp("cli") / "run"
-    done = run(path)
+    done = run_small(path)
     assert done.code == 0, done.err
     return Finished(path, json.loads(done.out))
 
@@ -115,7 +83,9 @@ def test_show_config_prints_the_configuration_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = fedopt(*small("run", "--algorithm", "fedyogi", "--seed", "7", "--show-config", server__tau=0.01))
+    done = fedopt(
+        *small_command("run", "--algorithm", "fedyogi", "--seed", "7", "--show-config", server__tau=0.01)
+    )
     assert (done.code, done.err) == (0, "")
     config = tomllib.loads(done.out)
     assert (config["task"], config["algorithm"], config["seed"]) == ("emnist_cr", "fedyogi", 7)
@@ -126,7 +96,9 @@ def test_show_config_prints_the_configuration_and_runs_nothing(
 def test_the_real_command_prints_one_json_object_and_progress_elsewhere(tmp_path: Path) -> None:
     """With a worker process, started as users start it; the result is that of one process."""
     out = tmp_path / "run"
-    words = [str(word) for word in small("run", "--json", "--out", out, "--rounds", "3", "--seed", "1")]
+    words = [
+        str(word) for word in small_command("run", "--json", "--out", out, "--rounds", "3", "--seed", "1")
+    ]
     words[words.index("serial")] = "processes"
     command = [sys.executable, "-W", "error", "-m", "fedopt", *words, "--workers", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -139,20 +111,20 @@ def test_the_real_command_prints_one_json_object_and_progress_elsewhere(tmp_path
     expected = {"task": "emnist_cr", "algorithm": "fedavg", "rounds": 3, "seed": 1, "metric": "accuracy"}
     assert {key: summary[key] for key in expected} == expected
     assert summary["params"] == 1_206_590
-    losses = [line["loss"] for line in lines_of(out, "train")]
-    values = [line["accuracy"] for line in lines_of(out, "test") if line["round"] > 0]
+    losses = [line["loss"] for line in read_lines(out, "train")]
+    values = [line["accuracy"] for line in read_lines(out, "test") if line["round"] > 0]
     assert summary["train_loss"] == pytest.approx(sum(losses) / 3)
     assert summary["value"] == pytest.approx(sum(values) / 3)
     assert re.fullmatch("[0-9a-f]{64}", summary["x_sha256"])
     assert "round 3/3" in done.stderr and "loss" in done.stderr
 
-    serial = run(tmp_path / "serial", "--seed", "1")
+    serial = run_small(tmp_path / "serial", "--seed", "1")
     assert json.loads(serial.out)["x_sha256"] == summary["x_sha256"]
-    assert left_over(tmp_path) == []
+    assert temporary_files(tmp_path) == []
 
 
 def test_without_json_the_result_is_a_few_lines(finished: Finished) -> None:
-    done = fedopt(*small("run", "--out", finished.path, "--rounds", "3"))
+    done = fedopt(*small_command("run", "--out", finished.path, "--rounds", "3"))
     assert done.code == 0
     for word in (
         "emnist_cr fedavg, 3 rounds, seed 0",
@@ -179,16 +151,16 @@ def test_a_run_directory_explains_itself(finished: Finished) -> None:
     assert info["command"].startswith("fedopt run emnist_cr --executor serial --set data.clients=4")
     assert info["fedopt"] == version.__version__
     assert info["x_sha256"] == finished.summary["x_sha256"]
-    assert [line["round"] for line in lines_of(finished.path, "train")] == [1, 2, 3]
-    assert [line["round"] for line in lines_of(finished.path, "test")] == [0, 1, 2, 3]
-    assert left_over(finished.path) == []
+    assert [line["round"] for line in read_lines(finished.path, "train")] == [1, 2, 3]
+    assert [line["round"] for line in read_lines(finished.path, "test")] == [0, 1, 2, 3]
+    assert temporary_files(finished.path) == []
 
 
 def test_without_out_the_same_command_finds_its_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = small("run", "--json", "--rounds", "1")
+    words = small_command("run", "--json", "--rounds", "1")
     first, again, other = fedopt(*words), fedopt(*words), fedopt(*words, "--seed", "1")
     runs = [Path(json.loads(done.out)["run"]) for done in (first, again, other)]
     assert runs[0] == runs[1] != runs[2]
@@ -201,7 +173,7 @@ def test_without_out_the_same_command_finds_its_run_again(
 
 def test_a_finished_run_says_so_and_is_left_as_it_is(copy: Path, finished: Finished) -> None:
     before = {file: file.read_bytes() for file in copy.rglob("*") if file.is_file()}
-    done = run(copy)
+    done = run_small(copy)
     assert done.code == 0
     assert done.err == f"{copy} is finished: 3 rounds\n"
     assert {**json.loads(done.out), "run": "", "seconds": 0} == {**finished.summary, "run": "", "seconds": 0}
@@ -209,18 +181,18 @@ def test_a_finished_run_says_so_and_is_left_as_it_is(copy: Path, finished: Finis
 
 
 def test_more_rounds_extend_a_finished_run(copy: Path, tmp_path: Path) -> None:
-    extended, whole = run(copy, rounds=5), run(tmp_path / "whole", rounds=5)
+    extended, whole = run_small(copy, rounds=5), run_small(tmp_path / "whole", rounds=5)
     assert "continuing after round 3" in extended.err
     assert json.loads(extended.out)["x_sha256"] == json.loads(whole.out)["x_sha256"]
-    assert [line["round"] for line in lines_of(copy, "train")] == [1, 2, 3, 4, 5]
+    assert [line["round"] for line in read_lines(copy, "train")] == [1, 2, 3, 4, 5]
     assert json.loads((copy / "run.json").read_text())["rounds"] == 5
     assert tomllib.loads((copy / "config.toml").read_text())["rounds"] == 5
-    assert left_over(copy) == []
+    assert temporary_files(copy) == []
 
 
 def test_fewer_rounds_than_are_done_change_nothing(copy: Path) -> None:
     before = (copy / "metrics.jsonl").read_bytes()
-    done = run(copy, rounds=2)
+    done = run_small(copy, rounds=2)
     assert (done.code, json.loads(done.out)["rounds"]) == (0, 3)
     assert (copy / "metrics.jsonl").read_bytes() == before
 
@@ -231,7 +203,7 @@ def test_another_configuration_is_refused_and_the_run_stays_as_it_is(
 ) -> None:
     before = (copy / "run.json").read_bytes()
     key = next(iter(change)).replace("__", ".")
-    refused(run(copy, **change), str(copy), "another configuration", key, "--out")
+    refused(run_small(copy, **change), str(copy), "another configuration", key, "--out")
     assert (copy / "run.json").read_bytes() == before
 
 
@@ -242,7 +214,7 @@ def test_a_start_that_was_killed_before_its_config_was_written_starts_again(
     (copy / "config.toml").unlink()
     (copy / "metrics.jsonl").write_bytes(b"")
     shutil.rmtree(copy / "checkpoints")
-    done = run(copy)
+    done = run_small(copy)
     assert done.code == 0, done.err
     assert json.loads(done.out)["x_sha256"] == finished.summary["x_sha256"]
 
@@ -263,7 +235,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
         "--out",
         out,
     )
-    return out, fedopt(*small("compare", *words))
+    return out, fedopt(*small_command("compare", *words))
 
 
 def test_compare_prints_one_table_and_names_the_report(compared: tuple[Path, Done]) -> None:
@@ -289,7 +261,7 @@ def test_compare_keeps_a_directory_for_each_algorithm(compared: tuple[Path, Done
     assert {name: config["algorithm"] for name, config in configs.items()} == {n: n for n in configs}
     assert configs["fedyogi"]["server"]["lr"] == 0.05  # set for it alone
     assert configs["fedavg"]["server"]["lr"] == 1.0  # the paper's
-    assert left_over(out) == []
+    assert temporary_files(out) == []
 
 
 def test_the_report_is_one_file_that_loads_nothing(compared: tuple[Path, Done]) -> None:
@@ -313,7 +285,7 @@ def test_compare_again_finds_its_runs_finished(compared: tuple[Path, Done]) -> N
         "--out",
         out,
     )
-    done = fedopt(*small("compare", "--json", *words))
+    done = fedopt(*small_command("compare", "--json", *words))
     assert done.err.count("is finished: 2 rounds") == 2
     printed = json.loads(done.out)
     assert [run["algorithm"] for run in printed["runs"]] == ["fedavg", "fedyogi"]
@@ -322,7 +294,7 @@ def test_compare_again_finds_its_runs_finished(compared: tuple[Path, Done]) -> N
 
 def test_compare_checks_every_configuration_before_the_first_round(tmp_path: Path) -> None:
     def compare(*words: str) -> Done:
-        return fedopt(*small("compare", "--rounds", "1", "--out", tmp_path / "out", *words))
+        return fedopt(*small_command("compare", "--rounds", "1", "--out", tmp_path / "out", *words))
 
     refused(compare("--algorithms", "fedavg,fedyogy"), "fedyogy", "did you mean 'fedyogi'?")
     refused(compare("--algorithms", "fedavg", "--set", "fedyogi:server.lr=1"), "fedyogi", "allowed: fedavg")
@@ -334,7 +306,7 @@ def test_compare_checks_every_configuration_before_the_first_round(tmp_path: Pat
 @pytest.mark.parametrize("algorithms", ["fedavg,scaffold", "fedavg"])
 def test_one_that_diverges_fails_the_command_but_not_the_others(algorithms: str, tmp_path: Path) -> None:
     words = ("--algorithms", algorithms, "--rounds", "2", "--set", "fedavg:client.lr=1e38", "--out", tmp_path)
-    done = fedopt(*small("compare", *words, patience=1))
+    done = fedopt(*small_command("compare", *words, patience=1))
     assert done.code == 1
     assert "Traceback" not in done.err
     assert [line for line in done.err.splitlines() if line.startswith("failed: ") and "fedavg" in line]
@@ -362,7 +334,7 @@ class Seeded(NamedTuple):
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Seeded:
     """One algorithm with the seeds 1 and 2; not to be changed."""
     path = tmp_path_factory.mktemp("seeds") / "out"
-    return Seeded(path, run(path, "--seeds", "1:3", rounds=2))
+    return Seeded(path, run_small(path, "--seeds", "1:3", rounds=2))
 
 
 def test_several_seeds_are_the_single_runs_of_these_seeds(seeded: Seeded, tmp_path: Path) -> None:
@@ -370,7 +342,7 @@ def test_several_seeds_are_the_single_runs_of_these_seeds(seeded: Seeded, tmp_pa
     assert sorted(entry.name for entry in seeded.path.iterdir()) == ["seed-1", "seed-2"]
     printed = json.loads(seeded.done.out)
     assert [result["seed"] for result in printed["runs"]] == [1, 2]
-    alone = json.loads(run(tmp_path / "alone", "--seed", "2", rounds=2).out)
+    alone = json.loads(run_small(tmp_path / "alone", "--seed", "2", rounds=2).out)
     assert printed["runs"][1]["x_sha256"] == alone["x_sha256"] != printed["runs"][0]["x_sha256"]
     assert "fedavg, seed 2 (2 of 2)" in seeded.done.err
 
@@ -393,7 +365,7 @@ def test_a_command_remakes_each_of_several_seeds(seeded: Seeded, tmp_path: Path)
 
 def test_more_seeds_join_those_that_are_there(seeded: Seeded, tmp_path: Path) -> None:
     out = shutil.copytree(seeded.path, tmp_path / "out")
-    words = small("run", "--seeds", "2,4", "--rounds", "2", "--out", out)
+    words = small_command("run", "--seeds", "2,4", "--rounds", "2", "--out", out)
     done = fedopt(*words)
     assert done.code == 0, done.err
     assert done.err.count("is finished: 2 rounds") == 1
@@ -409,20 +381,20 @@ def test_without_out_more_seeds_of_the_same_configuration_lie_together(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for seeds in ("0", "1", "0:2"):
-        done = fedopt(*small("run", "--rounds", "1", "--seeds", seeds))
+        done = fedopt(*small_command("run", "--rounds", "1", "--seeds", seeds))
         assert done.code == 0, done.err
     (out,) = (tmp_path / "runs/emnist_cr").iterdir()
     assert sorted(entry.name for entry in out.iterdir()) == ["seed-0", "seed-1"]
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
-    printed = json.loads(run(tmp_path, "--seeds", "3", rounds=1).out)
+    printed = json.loads(run_small(tmp_path, "--seeds", "3", rounds=1).out)
     assert (printed["half"], printed["n"]) == (None, 1)
     assert printed["mean"] == printed["runs"][0]["value"]
 
 
 def test_seeds_that_diverge_are_named_and_do_not_end_the_others(tmp_path: Path) -> None:
-    done = run(tmp_path / "out", "--seeds", "0:2", rounds=2, client__lr=1e38, patience=1)
+    done = run_small(tmp_path / "out", "--seeds", "0:2", rounds=2, client__lr=1e38, patience=1)
     assert done.code == 1
     failed = done.err.splitlines()[-1]
     assert failed.startswith("failed: fedavg, seed 0: round 1: ") and "fedavg, seed 1: round 1: " in failed
@@ -436,13 +408,13 @@ def test_seeds_that_diverge_are_named_and_do_not_end_the_others(tmp_path: Path) 
 def test_several_seeds_do_not_go_into_the_directory_of_one_nor_one_into_that_of_several(
     copy: Path, seeded: Seeded
 ) -> None:
-    refused(run(copy, "--seeds", "0:2"), str(copy), "one seed", "--out")
-    refused(run(seeded.path), str(seeded.path), "not a run directory", "--out")
+    refused(run_small(copy, "--seeds", "0:2"), str(copy), "one seed", "--out")
+    refused(run_small(seeded.path), str(seeded.path), "not a run directory", "--out")
 
 
 def test_a_comparison_of_several_seeds_has_a_directory_for_each(tmp_path: Path) -> None:
     words = ("--algorithms", "fedavg,fedyogi", "--rounds", "1", "--seeds", "0:2", "--out", tmp_path)
-    done = fedopt(*small("compare", "--json", *words))
+    done = fedopt(*small_command("compare", "--json", *words))
     assert done.code == 0, done.err
     runs = [f"{name}/seed-{seed}" for name in ("fedavg", "fedyogi") for seed in (0, 1)]
     printed = json.loads(done.out)
@@ -450,13 +422,13 @@ def test_a_comparison_of_several_seeds_has_a_directory_for_each(tmp_path: Path) 
     assert [(g["algorithm"], g["n"]) for g in printed["groups"]] == [("fedavg", 2), ("fedyogi", 2)]
     values = [result["value"] for result in printed["runs"]]
     assert [g["mean"] for g in printed["groups"]] == pytest.approx([sum(values[:2]) / 2, sum(values[2:]) / 2])
-    again = fedopt(*small("compare", *words))
+    again = fedopt(*small_command("compare", *words))
     assert again.err.count("is finished: 1 rounds") == 4
     rows = [line.split() for line in again.out.splitlines()]
     ends = [row[-1] for row in rows if row and row[0] in ("fedavg", "fedyogi") and "±" in "".join(row)]
     assert ends[:2] == ["2", "2"]  # the table's last column is the number of seeds
     refused(
-        fedopt(*small("compare", "--algorithms", "fedavg", "--rounds", "1", "--out", tmp_path)),
+        fedopt(*small_command("compare", "--algorithms", "fedavg", "--rounds", "1", "--out", tmp_path)),
         str(tmp_path / "fedavg"),
     )
     assert (tmp_path / "report.html").is_file()
@@ -566,7 +538,7 @@ def test_an_export_loads_into_the_module_under_its_own_names(finished: Finished,
     model.load_state_dict(weights, strict=True)
     vector = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
     assert torch.equal(vector, load(finished.path).x)
-    assert left_over(exported) == []
+    assert temporary_files(exported) == []
 
 
 def test_the_model_card_says_what_it_is_and_how_it_was_made(finished: Finished, exported: Path) -> None:
@@ -581,13 +553,15 @@ def test_the_model_card_says_what_it_is_and_how_it_was_made(finished: Finished, 
 def test_a_run_starts_from_exported_weights(finished: Finished, exported: Path, tmp_path: Path) -> None:
     """Its evaluation before the first round is the exported run's last."""
     words = ("--init", exported / "model.safetensors")
-    done = run(tmp_path / "run", *words, rounds=1)
+    done = run_small(tmp_path / "run", *words, rounds=1)
     assert done.code == 0, done.err
-    first, last = lines_of(tmp_path / "run", "test")[0], lines_of(finished.path, "test")[-1]
+    first, last = read_lines(tmp_path / "run", "test")[0], read_lines(finished.path, "test")[-1]
     assert (first["round"], last["round"]) == (0, 3)
     assert (first["loss"], first["accuracy"]) == (last["loss"], last["accuracy"])
-    assert "finished" in run(tmp_path / "run", *words, rounds=1).err
-    refused(run(tmp_path / "run", rounds=1), "another configuration", "init")  # the weights are part of it
+    assert "finished" in run_small(tmp_path / "run", *words, rounds=1).err
+    refused(
+        run_small(tmp_path / "run", rounds=1), "another configuration", "init"
+    )  # the weights are part of it
 
 
 # -- mistakes in what is asked for
@@ -681,14 +655,14 @@ def test_the_traceback_is_there_for_who_asks() -> None:
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    refused(run(file / "run"), str(file), "--out")
-    refused(run(file), str(file), "--out")
+    refused(run_small(file / "run"), str(file), "--out")
+    refused(run_small(file), str(file), "--out")
     assert file.read_text() == "mine"
 
 
 def test_a_directory_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    refused(run(tmp_path), str(tmp_path), "thesis.tex", "--out")
+    refused(run_small(tmp_path), str(tmp_path), "thesis.tex", "--out")
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -782,7 +756,7 @@ def truncated_weights(file: Path) -> None:
 def test_damaged_initial_weights_are_refused(write: Callable[[Path], Any], tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
     write(file)
-    refused(run(tmp_path / "run", "--init", file), str(file))
+    refused(run_small(tmp_path / "run", "--init", file), str(file))
     assert not (tmp_path / "run").exists()
 
 
@@ -818,13 +792,13 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 ) -> None:
     """The round that is lost with it is run again, and the result is the same."""
     DAMAGE[damage](copy / "checkpoints" / "000003")
-    done = run(copy)
+    done = run_small(copy)
     assert done.code == 0, done.err
     assert "000003 is damaged" in done.err
     assert "continuing after round 2" in done.err
     assert {**json.loads(done.out), "run": "", "seconds": 0} == {**finished.summary, "run": "", "seconds": 0}
-    assert [line["round"] for line in lines_of(copy, "train")] == [1, 2, 3]
-    assert left_over(copy) == []
+    assert [line["round"] for line in read_lines(copy, "train")] == [1, 2, 3]
+    assert temporary_files(copy) == []
 
 
 @pytest.mark.parametrize("damage", ["a bit of the state", "half of the position"])
@@ -832,7 +806,7 @@ def test_damage_to_all_checkpoints_is_refused(damage: str, copy: Path) -> None:
     for checkpoint in (copy / "checkpoints").iterdir():
         DAMAGE[damage](checkpoint)
     metrics = (copy / "metrics.jsonl").read_bytes()
-    refused(run(copy), str(copy), "damaged", "no other")
+    refused(run_small(copy), str(copy), "damaged", "no other")
     assert (copy / "metrics.jsonl").read_bytes() == metrics  # nothing is thrown away
 
 
@@ -846,10 +820,10 @@ def test_eval_and_export_refuse_a_damaged_checkpoint(copy: Path) -> None:
 def test_what_a_killed_run_wrote_after_its_checkpoint_is_cut_off(copy: Path, finished: Finished) -> None:
     with open(copy / "metrics.jsonl", "a") as file:
         file.write('{"round": 4, "split": "train", "loss": 1.0}\n{"round": 4, "spl')
-    done = run(copy, rounds=4)
+    done = run_small(copy, rounds=4)
     assert done.code == 0, done.err
-    assert [line["round"] for line in lines_of(copy, "train")] == [1, 2, 3, 4]
-    assert lines_of(copy, "train")[-1]["loss"] != 1.0
+    assert [line["round"] for line in read_lines(copy, "train")] == [1, 2, 3, 4]
+    assert read_lines(copy, "train")[-1]["loss"] != 1.0
 
 
 METRICS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -871,7 +845,7 @@ def test_damaged_metrics_are_refused_with_file_and_line(damage: str, rounds: int
     file = copy / "metrics.jsonl"
     file.write_bytes(change(file.read_bytes()))
     before = file.read_bytes()
-    refused(run(copy, rounds=rounds), str(file), word)
+    refused(run_small(copy, rounds=rounds), str(file), word)
     assert file.read_bytes() == before
 
 
@@ -890,7 +864,7 @@ def test_damaged_words_are_refused_with_the_file(name: str, damage: str, copy: P
     file = copy / name
     file.write_bytes(WORDS[damage](file.read_bytes()))
     before = file.read_bytes()
-    refused(run(copy), str(file))
+    refused(run_small(copy), str(file))
     refused(fedopt("export", copy), str(file))
     assert file.read_bytes() == before
 
@@ -903,7 +877,7 @@ def test_a_run_json_that_lost_an_entry_is_refused_or_mended(
     info = json.loads(file.read_text())
     del info[lost]
     file.write_text(json.dumps(info))
-    done = run(copy)
+    done = run_small(copy)
     if done.code == 0:
         assert json.loads(done.out)["x_sha256"] == finished.summary["x_sha256"]
     else:
@@ -916,7 +890,7 @@ def test_a_run_json_that_lost_an_entry_is_refused_or_mended(
 @pytest.mark.parametrize("name", ["metrics.jsonl", "run.json"])
 def test_a_missing_file_is_named(name: str, copy: Path) -> None:
     (copy / name).unlink()
-    refused(run(copy), str(copy), name)
+    refused(run_small(copy), str(copy), name)
 
 
 # -- the world around
@@ -927,13 +901,13 @@ def test_a_disk_without_room_ends_the_run_with_exit_code_1_and_no_half_file(
 ) -> None:
     out = tmp_path / "run"
     with files_up_to(100_000):
-        done = run(out)
+        done = run_small(out)
     assert (done.code, done.out) == (1, "")
     assert done.err.splitlines()[-1].startswith(f"failed: cannot write {out}")
     assert "Traceback" not in done.err
-    assert left_over(out) == []
+    assert temporary_files(out) == []
     assert json.loads((out / "run.json").read_text())["status"] == "failed"
-    done = run(out)  # with room again
+    done = run_small(out)  # with room again
     assert json.loads(done.out)["x_sha256"] == finished.summary["x_sha256"]
 
 
@@ -954,23 +928,24 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], seco
 def test_a_second_process_is_refused_and_an_interrupted_run_continues(tmp_path: Path) -> None:
     out, rounds = tmp_path / "run", 1000
     words = [
-        str(word) for word in small("run", "--json", "--out", out, "--rounds", str(rounds), eval__every=1000)
+        str(word)
+        for word in small_command("run", "--json", "--out", out, "--rounds", str(rounds), eval__every=1000)
     ]
     command = [sys.executable, "-W", "error", "-m", "fedopt", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         wait_for(lambda: (out / "checkpoints" / "000001").is_dir(), first)
-        refused(run(out, rounds=rounds, eval__every=1000), str(out), "in use", "--out")
+        refused(run_small(out, rounds=rounds, eval__every=1000), str(out), "in use", "--out")
         assert first.poll() is None
         first.send_signal(signal.SIGINT)
         printed, said = first.communicate(timeout=60)
     assert (first.returncode, printed) == (130, "")
     assert "Traceback" not in said
     assert "same command continues" in said.splitlines()[-1]
-    assert left_over(out) == []
+    assert temporary_files(out) == []
 
     done = max(int(checkpoint.name) for checkpoint in (out / "checkpoints").iterdir())
-    resumed = run(out, rounds=done + 1, eval__every=1000)
+    resumed = run_small(out, rounds=done + 1, eval__every=1000)
     assert f"continuing after round {done}" in resumed.err
     assert json.loads(resumed.out)["rounds"] == done + 1
-    whole = run(tmp_path / "whole", rounds=done + 1, eval__every=1000)
+    whole = run_small(tmp_path / "whole", rounds=done + 1, eval__every=1000)
     assert json.loads(whole.out)["x_sha256"] == json.loads(resumed.out)["x_sha256"]

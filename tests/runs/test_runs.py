@@ -516,6 +516,40 @@ def test_while_a_finished_run_is_extended_its_old_result_is_gone(tmp_path: Path)
         assert not {"value", "train_loss", "x_sha256", "seconds"} & found.keys()
 
 
+# Runs that stop at a given round
+
+
+@pytest.mark.parametrize("case", ["fedyogi", "scaffold"])
+@pytest.mark.parametrize("every", [1, 10])
+def test_run_stopped_at_a_round_resumes_as_the_uninterrupted_run(case: str, every: int, tmp_path: Path):
+    out = tmp_path / "run"
+    partial_result = train(case, out, every, until=3)
+    found = info(out)
+    assert (found["status"], found["rounds"], found["rounds_done"]) == ("pruned", ROUNDS, 3)
+    assert partial_result.rounds == 3 and partial_result.train_loss == found["train_loss"]
+    assert [line["round"] for line in lines(out) if line["split"] == "train"] == [1, 2, 3]
+    seen: list[int] = []
+    train(case, out, every, until=2, on_step=lambda step: seen.append(step.position.round))
+    assert seen == [] and info(out)["status"] == "pruned", "round 2 was reached before"
+    train(case, out, every, until=4)
+    whole = train(case, out, every, until=ROUNDS, on_step=lambda step: seen.append(step.position.round))
+    assert seen == [5]
+    assert whole.x_sha256 == train(case, tmp_path / "whole", every).x_sha256
+    assert lines(out) == lines(tmp_path / "whole")
+    assert info(out)["status"] == "done" and "message" not in info(out) and "rounds_done" not in info(out)
+
+
+def test_run_without_a_directory_stops_at_a_round():
+    assert train("fedyogi", None, until=2).rounds == 2
+
+
+def test_run_that_diverges_at_the_stop_has_diverged(tmp_path: Path):
+    task = replace(small.SMALL, prepare=partial(small.tainted, tuple(range(24))))
+    with pytest.raises(Diverged):
+        small.run(settings={"rounds": 10, "patience": 3}, task=task, out=tmp_path / "run", until=3)
+    assert info(tmp_path / "run")["status"] == "diverged"
+
+
 # Data that is opened once
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 import small
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_cli import small as small_command
 from typed import fedopt as command
-from typed import files_up_to, refused
+from typed import files_up_to, refused, small_command
 
 import fedopt
 from fedopt.engine.loop import Step

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from fedopt.cli import main
@@ -18,6 +18,18 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+
+
+WRITERS = 4
+SMALL_SETTINGS = {
+    "data.clients": WRITERS,
+    "clients_per_round": 2,
+    "client.steps": 1,
+    "client.batch_size": 4,
+    "eval.every": 1,
+    "eval.sample": 40,
+    "checkpoint.every": 1,
+}
 
 
 def fedopt(*words: str | Path) -> Done:
@@ -30,6 +42,24 @@ def fedopt(*words: str | Path) -> Done:
         except SystemExit as exit:
             code = exit.code if isinstance(exit.code, int) else int(exit.code is not None)
     return Done(code, out.getvalue(), err.getvalue())
+
+
+def small_command(command: str = "run", *words: str | Path, **changes: Any) -> list[str | Path]:
+    """The words of a command on a few writers; client__lr=0.1 stands for --set client.lr=0.1."""
+    settings = SMALL_SETTINGS | {key.replace("__", "."): value for key, value in changes.items()}
+    sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    executor = [] if command == "sweep" else ["--executor", "serial"]
+    return [command, "emnist_cr", *executor, *sets, *words]
+
+
+def run_small(out: Path, *words: str | Path, rounds: int = 3, **changes: Any) -> Done:
+    """`fedopt run --json` on a few writers."""
+    return fedopt(*small_command("run", "--json", "--out", out, "--rounds", str(rounds), *words, **changes))
+
+
+def temporary_files(directory: Path) -> list[Path]:
+    """Files that were never finished."""
+    return list(directory.rglob("*.tmp"))
 
 
 def refused(done: Done, *words: str, code: int = 2, after_progress: bool = False) -> None:

@@ -30,6 +30,17 @@ def write_run(path: Path, name: str = "fedavg", values: tuple[float, ...] = (), 
     return read_run(path)
 
 
+def read_lines(run: Path, split: str | None = None) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, of one split if given, without the times."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    kept = [line for line in lines if split is None or line["split"] == split]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in kept]
+
+
+def read_info(run: Path) -> dict[str, Any]:
+    return json.loads((run / "run.json").read_text())
+
+
 def write_lines(run: Path, lines: list[dict[str, Any]], end: str = "") -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + end)
 

@@ -7,93 +7,96 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fedopt.engine.loop import Step
+from fedopt.formatting import duration
 from fedopt.runs.config import Config
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class Progress:
-    """Shows rounds, rate, time left, train loss and the last evaluation of one run."""
+class ProgressBar:
+    """A bar with a title, a count and a status text; without a terminal, only logged lines."""
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
+    def __init__(self, title: str, total: int) -> None:
         self._console = Console(stderr=True)
-        self._bar: Bar | None = None
-        self._bar_task: TaskID | None = None
-        self._began: tuple[float, int] | None = None  # time and round of the first step
-        self._last_line = 0.0
-        self._evaluation = ""
-
-    def __enter__(self) -> Progress:
+        self._progress: Progress | None = None
         if sys.stderr.isatty():
             columns = (
                 TextColumn("{task.description:<11}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[news]}"),
-                TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[status]}"),
             )
-            self._bar = Bar(*columns, console=self._console)
-            self._bar.start()
-            self._bar_task = self._bar.add_task(
-                self._config.algorithm, total=self._config.rounds, news="starting"
-            )
+            self._progress = Progress(*columns, console=self._console)
+            self._task = self._progress.add_task(title, total=total, status="starting")
+
+    @property
+    def visible(self) -> bool:
+        """Whether a bar is shown; if not, log lines instead."""
+        return self._progress is not None
+
+    def __enter__(self) -> ProgressBar:
+        if self._progress:
+            self._progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar:
-            self._bar.stop()
+        if self._progress:
+            self._progress.stop()
 
-    def say(self, text: str) -> None:
-        """A line for the user."""
+    def update(self, completed: int, status: str, total: int | None = None) -> None:
+        if self._progress:
+            self._progress.update(self._task, completed=completed, total=total, status=status)
+
+    def log(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def step(self, step: Step) -> None:
-        """Called after every round."""
-        done, now = step.position.round, time.monotonic()
-        if self._began is None:
-            self._began = (now, done)
-        news = self._news(step, now)
-        if self._bar and self._bar_task is not None:
-            self._bar.update(self._bar_task, completed=done, news=news)
-        elif (
-            now - self._last_line >= _SECONDS_BETWEEN_LINES or step.evaluation or done == self._config.rounds
-        ):
-            self._last_line = now
-            self.say(
-                f"{self._config.algorithm} round {done}/{self._config.rounds} {news}{self._left(done, now)}"
-            )
 
-    def _news(self, step: Step, now: float) -> str:
+class RunProgress:
+    """Shows the steps of a run: round, train loss, last evaluation, rate and remaining time."""
+
+    def __init__(self, bar: ProgressBar, config: Config) -> None:
+        self._bar, self._title, self._rounds = bar, config.algorithm, config.rounds
+        self._start: tuple[float, int] | None = None  # time and round of the first step
+        self._last_line = 0.0
+        self._evaluation = ""
+
+    def on_step(self, step: Step) -> None:
+        """Show a finished round. Lines appear for evaluations, the last round and every ten seconds."""
+        done, now = step.position.round, time.monotonic()
+        status = self._status(step, now)
+        self._bar.update(done, status)
+        is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES
+        if not self._bar.visible and (is_due or step.evaluation or done == self._rounds):
+            self._last_line = now
+            self._bar.log(f"{self._title} round {done}/{self._rounds} {status}")
+
+    def _status(self, step: Step, now: float) -> str:
         parts = []
         if step.evaluation:
-            name = list(step.evaluation)[1]
-            self._evaluation = f"{name} {step.evaluation[name]:.4f}"
+            metric = list(step.evaluation)[1]
+            self._evaluation = f"{metric} {step.evaluation[metric]:.4f}"
         if step.report is not None:
             loss = step.report.loss
             parts.append("loss not finite" if loss is None else f"loss {loss:.4f}")
             if step.report.rejected:
-                parts.append(f"{len(step.report.rejected)} clients left out")
-        parts += [self._evaluation] if self._evaluation else []
-        rate = self._rate(step.position.round, now)
-        parts += [f"{rate:.2f} rounds/s"] if rate else []
-        return "  ".join(parts)
+                parts.append(f"{len(step.report.rejected)} clients rejected")
+        if self._evaluation:
+            parts.append(self._evaluation)
+        return "  ".join([*parts, *self._pace(step.position.round, now)])
 
-    def _rate(self, done: int, now: float) -> float:
-        assert self._began is not None
-        began, first = self._began
-        return (done - first) / (now - began) if now > began else 0.0
-
-    def _left(self, done: int, now: float) -> str:
-        rate = self._rate(done, now)
-        return (
-            f"  {(self._config.rounds - done) / rate:.0f} s left"
-            if rate and done < self._config.rounds
-            else ""
-        )
+    def _pace(self, done: int, now: float) -> list[str]:
+        """Rounds per second and the remaining time."""
+        if self._start is None:
+            self._start = now, done
+        start, first = self._start
+        if done == first or now == start:
+            return []
+        rate = (done - first) / (now - start)
+        remaining = [f"{duration((self._rounds - done) / rate)} left"] if done < self._rounds else []
+        return [f"{rate:.2f} rounds/s", *remaining]

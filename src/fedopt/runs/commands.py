@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from fedopt.analysis.seeds import Interval, interval
 from fedopt.api import fresh_model
 from fedopt.data.store.locations import data_source
-from fedopt.display.progress import Progress
+from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.display.table import comparison_table, explanation, wide_console
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.base import Executor
@@ -91,9 +91,9 @@ def _run(
     if request.init is not None:
         initial, checksum = read_weights(request.init, fresh_model(task, config), config.buffers)
         config = config.model_copy(update={"init": checksum})
-    with Progress(config) as progress:
+    with ProgressBar(config.algorithm, config.rounds) as progress:
         if heading:
-            progress.say(heading)
+            progress.log(heading)
         return execute(
             config,
             problem_of(task, config),
@@ -102,8 +102,8 @@ def _run(
             command=command,
             better=task.better,
             initial=initial,
-            on_step=progress.step,
-            say=progress.say,
+            on_step=RunProgress(progress, config).on_step,
+            say=progress.log,
             tensorboard=request.tensorboard,
         )
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from fedopt.algorithms import State
 from fedopt.engine.client_state import ClientMemory, MemoryTable
-from fedopt.errors import UserError
+from fedopt.errors import RunDirectoryError, UserError
 from fedopt.files import disk_errors, lock_directory, write_atomically
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs.checkpoint import Checkpoint
@@ -33,7 +35,7 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config, info: dict[str, Any]) -> None:
         self.path = path
         self.config = config
-        _refuse_foreign(path)
+        check_directory(path, "run directory", "config.toml", ("run.json", "metrics.jsonl"))
         self._lock = lock_directory(path, "fedopt process")
         try:
             self._adopt(info)
@@ -72,7 +74,7 @@ class RunDirectory:
         """Change entries of run.json; None removes one."""
         merged = {**self.info, **changes}
         self.info = {key: value for key, value in merged.items() if value is not None}
-        write_atomically(self.path / "run.json", json.dumps(self.info, indent=2) + "\n")
+        _write_info(self.path, self.info)
 
     def restart(self, rounds: int, command: str) -> None:
         """Running again: how an earlier execution ended no longer holds."""
@@ -152,17 +154,68 @@ class RunDirectory:
         os.close(self._lock)
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Refuse a directory that holds something else, before anything is written to it."""
-    if not path.is_dir() or (path / "config.toml").exists():
+def mark_pruned(path: Path, rounds_done: int, train_loss: float | None) -> None:
+    """Record that a search stopped a run whose process ended before it could record this itself."""
+    info = read_run(path).info
+    if info.get("status") not in ("running", "failed"):
         return
-    # without config.toml, which is written last, these two are what a start that was killed has left
-    ours = {"run.json", "metrics.jsonl"}
-    others = [e.name for e in path.iterdir() if not e.name.startswith(".") and e.name not in ours]
-    if others:
-        raise UserError(
-            f"{path} is not empty and not a run directory (it has {others[0]!r}); choose another --out"
+    info |= {"status": "pruned", "message": f"stopped after round {rounds_done}", "rounds_done": rounds_done}
+    if train_loss is not None:
+        info["train_loss"] = train_loss
+    _write_info(path, info)
+
+
+def remove_checkpoints(path: Path) -> None:
+    """Delete the checkpoints and the client state of a run; its numbers stay.
+
+    A run without checkpoints starts from round 0 if it is extended. Each directory is renamed before it is
+    deleted, so that an interruption never leaves an incomplete one. Client state goes last because
+    checkpoints refer to it.
+    """
+    for name in ("checkpoints", "clients"):
+        trash = path / f".{name}.removed"
+        try:
+            shutil.rmtree(trash, ignore_errors=True)
+            os.rename(path / name, trash)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def remove_temporary_files(path: Path, pid: int) -> None:
+    """Delete the unfinished files that a killed process left in a run directory."""
+    for temporary in path.rglob(f".*.{pid}.tmp"):
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+
+
+def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[str] = ()) -> bool:
+    """Refuse a directory with foreign files. Return whether it already holds a `kind`.
+
+    `marker` is the file that identifies a `kind`, such as "sweep.json" for a sweep. `leftovers` are entries
+    that an interrupted start may leave without the marker.
+    """
+    if path.exists() and not path.is_dir():
+        raise RunDirectoryError(f"{path} is a file, not a directory; choose another --out", path=path)
+    if not path.is_dir():
+        return False
+    if (path / marker).exists():
+        return True
+    names = sorted(entry.name for entry in path.iterdir())
+    foreign = [name for name in names if not name.startswith(".") and name not in leftovers]
+    if foreign:
+        raise RunDirectoryError(
+            f"{path} is not empty and not a {kind} (it has {foreign[0]!r}); choose another --out", path=path
         )
+    return False
+
+
+def _write_info(path: Path, info: Mapping[str, Any]) -> None:
+    write_atomically(path / "run.json", json.dumps(info, indent=2) + "\n")
 
 
 def _same_run(path: Path, old: Config, new: Config) -> None:

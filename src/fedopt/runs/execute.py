@@ -98,11 +98,13 @@ def execute(
     say: Say = lambda text: None,
     tensorboard: bool = False,
     opened: Opened | None = None,
+    until: int | None = None,
 ) -> RunResult:
-    """Run `config` on `executor`, in `out` if given; continues what is there.
+    """Run `config` on `executor`. With `out`, write a run directory, or resume the run in it.
 
-    `opened` is what `open_data` made for an earlier run on the same data. `tensorboard` writes event files
-    too. What ends a run early leaves its status in run.json: failed, diverged or, after `Stop`, pruned.
+    With `until`, stop after that round with a checkpoint and the status "pruned"; a later call resumes the
+    run. Evaluations and results are those of a run of `config.rounds` rounds. `opened` holds data that an
+    earlier run in this process has opened with `open_data`.
     """
     if tensorboard:
         _check_event_files(out)
@@ -124,7 +126,7 @@ def execute(
     directory = RunDirectory(out, config, info) if out else None
     run = _Run(config, with_open(problem, federation), executor, federation, directory, say)
     try:
-        return run.complete(initial, on_step, command, tensorboard, opened)
+        return run.complete(initial, on_step, command, tensorboard, opened, until)
     except Stop as stop:
         run.checkpoint()
         run.ended("pruned", str(stop))
@@ -171,6 +173,7 @@ class _Run:
         command: str,
         event_file: bool,
         opened: Opened | None,
+        until: int | None,
     ) -> RunResult:
         """Go on from what is there to the last round."""
         config, directory, test = self.config, self.directory, self.federation.test
@@ -185,10 +188,13 @@ class _Run:
         if directory and directory.done and self.position.round >= config.rounds:
             self.say(f"{directory.path} is finished: {self.position.round} rounds")
             return self._result(directory.info.get("full_test"))
-        if self.position.round:
-            self.say(f"continuing after round {self.position.round}")
         if directory:
             directory.restart(rounds=config.rounds, command=command)
+        last = config.rounds if until is None else min(until, config.rounds)
+        if last < config.rounds and self.position.round >= last:
+            return self._pruned()
+        if self.position.round:
+            self.say(f"continuing after round {self.position.round}")
 
         self.executor.load(self.problem, opened.sample if opened else fixed_sample(test, examples))
         setting = Setting(
@@ -210,6 +216,9 @@ class _Run:
                     self.checkpoint()
                 if on_step:
                     on_step(step)
+                if step.position.round == last < config.rounds and not self._stalled:
+                    self.checkpoint()
+                    return self._pruned()
         if isinstance(self.executor, Vectorised) and self.executor.why_alone:
             self.say(f"clients were trained one after the other: {self.executor.why_alone}")
         full_test = self._full_test() if config.eval.final == "full" else None
@@ -223,9 +232,19 @@ class _Run:
     def checkpoint(self) -> None:
         """Keep the position, unless there is nothing new, or nothing to go on from."""
         at = self.position
-        if self.directory and at.round > self._saved and at.stalled < self.config.patience:
+        if self.directory and at.round > self._saved and not self._stalled:
             self.directory.commit(at, self.seconds)
             self._saved = at.round
+
+    @property
+    def _stalled(self) -> bool:
+        """Whether the run is about to be given up, because its updates are not finite."""
+        return self.position.stalled >= self.config.patience
+
+    def _pruned(self) -> RunResult:
+        """Record that the run was stopped before its last round, and return its result so far."""
+        self.ended("pruned", f"stopped after round {self.position.round}")
+        return self._result(None)
 
     def ended(self, status: str, why: str) -> None:
         """Write down how an unfinished run ended, with its numbers so far."""
