@@ -57,7 +57,7 @@ def shares(task: str, data: str, clients: int) -> list[float]:
     """Seconds to prepare over seconds to train, for each of some clients."""
     config = resolve(TASKS[task], "fedavg", {}, data)
     problem = problem_of(TASKS[task], config)
-    runner = Runner(problem, ())
+    runner = Runner(problem, problem.federation(), ())
     split = runner.federation.train
     x = runner.flat.read()
     found = []

@@ -34,7 +34,7 @@ from fedopt.bench.ours import Ours
 from fedopt.bench.work import make_work
 from fedopt.engine import client as local
 from fedopt.engine.allocation import ENVIRONMENT
-from fedopt.engine.executors.base import load_balancing as schedule
+from fedopt.engine.executors import load_balancing as schedule
 from fedopt.engine.worker import ClientJob, Runner
 from fedopt.models.dense import DenseStack
 from fedopt.models.emnist import CharacterCNN
@@ -74,7 +74,7 @@ def trained(task: str, as_written: bool = False, whole: bool = False, clients: i
     """Clients of `task` for a few steps; their algorithm as it is written, or on the whole model."""
     work = make_work(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
     problem = replace(work.problem, touched=None) if whole else work.problem
-    runner = Runner(problem, ())
+    runner = Runner(problem, problem.federation(), ())
     if as_written:
         client = runner.algorithm.client
         assert isinstance(client, LocalSGD)

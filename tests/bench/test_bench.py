@@ -130,7 +130,7 @@ def sides():
 
 def first_round(work: Work) -> torch.Tensor:
     """x after the engine's first round of plain FedAvg with a server rate of 1."""
-    runner = Runner(work.problem, ())
+    runner = Runner(work.problem, work.problem.federation(), ())
     mean = BlockedMean()
     with single_thread():
         for client in range(len(work.examples)):
@@ -222,7 +222,7 @@ def test_a_round_of_other_work_gives_no_number(small_work, tmp_path):
 
 def test_a_clock_around_a_client_changes_nothing_and_sees_its_passes(small_work, tmp_path):
     problem = clocked(small_work.problem, tmp_path)
-    plain, timed = Runner(small_work.problem, ()), Runner(problem, ())
+    plain, timed = (Runner(one, one.federation(), ()) for one in (small_work.problem, problem))
     round = Round(0, small_work.client_lr, 1.0, 2, 2)
     with single_thread():
         expected = plain.run(ClientJob(round, 0), (small_work.x,), None)[1][0]

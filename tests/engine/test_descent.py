@@ -84,7 +84,7 @@ def test_what_a_client_made_in_shared_memory_stays_until_the_next_is_asked_for(p
     expected = train(Serial(), problem, range(12), 0.5)
     sent = problem.algorithm().sent(problem.algorithm().init(initial_vector(problem)))
     executor = pool(1)
-    executor.load(problem, ())
+    executor.load(problem, problem.federation(), ())
     jobs = [ClientJob(Round(0, 0.5, 1.0, 12, 40), client) for client in range(12)]
     for (_, vectors), (_, alone) in zip(executor.map(jobs, sent), expected, strict=True):
         time.sleep(0.02)

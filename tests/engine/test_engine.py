@@ -295,7 +295,7 @@ def test_weightings(weighting: str, mean: float):
         tokens=count_tokens,
     )
     executor = Serial()
-    executor.load(made, test.client(0))
+    executor.load(made, made.federation(), test.client(0))
     algorithm = size_as_delta()
     setting = Setting(algorithm, executor, split, uniform, 3, 0, MemoryTable())
     x = torch.zeros(small.D)
@@ -357,7 +357,7 @@ def identical_examples(dropout: float, seed: int, t: int = 0) -> torch.Tensor:
     federation = small.federation("own")._replace(train=split)
     made = replace(problem({"seed": seed, "model.dropout": dropout}), federation=lambda: federation)
     executor = Serial()
-    executor.load(made, arrays)
+    executor.load(made, made.federation(), arrays)
     setting = Setting(made.algorithm(), executor, split, uniform, 1, seed, MemoryTable())
     x = torch.linspace(-1, 1, small.D)
     return run_round(setting, setting.algorithm.init(x), t, 0.1, 1.0)[0].x
@@ -467,7 +467,7 @@ def test_a_round_gives_the_same_bits_wherever_its_vectors_and_data_lie(algorithm
         made = replace(plain, federation=lambda split=split: small.federation("")._replace(train=split))
         executor, table, rule = Serial(), ShiftedTable(), made.algorithm()
         table.floats = floats
-        executor.load(made, tuple(a[:3] for a in clients[0]))
+        executor.load(made, made.federation(), tuple(a[:3] for a in clients[0]))
         setting = Setting(rule, executor, split, uniform, 6, 0, table)
         state = rule.init(shifted(initial_vector(made), floats))
         for t in range(3):  # every client is met again
@@ -482,7 +482,7 @@ def test_a_client_of_the_papers_cnn_gives_the_same_bits_wherever_x_lies():
     settings = {"client.steps": 2, "client.batch_size": 1, "data.clients": 2}
     made = problem_of(task, resolve(task, "fedavg", settings))
     executor = Serial()
-    executor.load(made, ())
+    executor.load(made, made.federation(), ())
     x, job = initial_vector(made), ClientJob(Round(0, 0.1, 1.0, 1, 2), 0)
     deltas = [next(executor.map([job], (shifted(x, floats),)))[1][0] for floats in range(4)]
     assert all(torch.equal(deltas[0], other) for other in deltas[1:])
@@ -608,7 +608,7 @@ def test_loss_and_metric_of_a_model_made_by_hand():
     split = from_arrays({"t": (inputs, labels, np.zeros(4))})
     made = replace(problem(), model=lambda: module)
     executor = Serial()
-    executor.load(made, fixed_sample(split, sample_size(split, 0)))
+    executor.load(made, made.federation(), fixed_sample(split, sample_size(split, 0)))
     measured = measure_sample(executor, torch.eye(2, 8).reshape(-1), 4)
     losses = [math.log(1 + math.exp(-2)), math.log(1 + math.exp(-3)), math.log(1 + math.exp(-1)), 0]
     losses[3] = math.log(1 + math.exp(1))
@@ -619,7 +619,7 @@ def test_a_test_set_of_several_shards_is_summed_whole_and_without_dropout():
     inputs, labels, owners = small.cloud("test", 1203, 5)
     made = problem()
     executor, x = Serial(), initial_vector(made)
-    executor.load(made, (inputs, labels, owners))
+    executor.load(made, made.federation(), (inputs, labels, owners))
     module = small.network().double().eval()
     nn.utils.vector_to_parameters(x.double(), module.parameters())
     outputs = module(torch.from_numpy(inputs).double())

@@ -98,7 +98,7 @@ def test_a_step_that_is_not_finite_changes_no_row() -> None:
     problem = problem_of(SO_LR, config)
     algorithm = problem.algorithm()._replace(server=Still(overflowing))
     executor = Serial()
-    executor.load(problem, ())
+    executor.load(problem, problem.federation(), ())
     setting = Setting(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
     x = initial_vector(problem)
     state, report = run_round(setting, own(setting, algorithm.init(x)), 0, 0.1, 1.0, in_place=True)
@@ -272,7 +272,7 @@ def test_a_round_changes_the_state_it_is_given_only_if_it_may() -> None:
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = problem_of(SO_LR, config)
     algorithm, executor = problem.algorithm(), Serial()
-    executor.load(problem, ())
+    executor.load(problem, problem.federation(), ())
     setting = Setting(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
     x = initial_vector(problem)
     state, before = algorithm.init(x), x.clone()
@@ -286,7 +286,7 @@ def test_a_round_changes_the_state_it_is_given_only_if_it_may() -> None:
 def test_what_workers_see_is_sent_without_a_copy(pool: Pool) -> None:
     problem = problem_of(SO_LR, resolve(SO_LR, "fedavg", SMALL))
     executor = pool(1)
-    executor.load(problem, ())
+    executor.load(problem, problem.federation(), ())
     (x,) = executor.share((initial_vector(problem),))
     version = x._version
     jobs = [ClientJob(Round(0, 0.1, 1.0, 1, 1), 0)]

@@ -82,7 +82,7 @@ Trained = list[tuple[Outcome, tuple[Vector, ...]]]
 def train(executor: Executor, problem: Problem, clients: Sequence[int], lr: float, t: int = 0) -> Trained:
     algorithm = problem.algorithm()
     sent = algorithm.sent(algorithm.init(initial_vector(problem)))
-    executor.load(problem, ())
+    executor.load(problem, problem.federation(), ())
     jobs = [ClientJob(Round(t, lr, 1.0, len(clients), 40), client) for client in clients]
     return [(outcome, tuple(v.clone() for v in vectors)) for outcome, vectors in executor.map(jobs, sent)]
 
@@ -131,7 +131,7 @@ def test_unequal_clients_of_every_task_train_as_one_by_one(case: str, double_pre
     vectorised = Vectorised()
     clients = (1, 2) if "cifar" in case else (0, 1, 2)
     expected, found = (train(place, problem, clients, lr) for place in (Serial(), vectorised))
-    assert vectorised.why_alone == ""
+    assert vectorised.fallback_reason == ""
     assert_same(expected, found, 1e-11)
     assert float(found[0][1][0].abs().max()) > 0
 
@@ -142,7 +142,7 @@ def test_a_step_of_every_task_in_single_precision_differs_by_rounding_alone(name
     problem = task_problem(name, double=False, **{"client.steps": 1, "client.batch_size": size})
     vectorised = Vectorised()
     expected, found = (train(place, problem, (0, 1), CASES[name][1]) for place in (Serial(), vectorised))
-    assert vectorised.why_alone == ""
+    assert vectorised.fallback_reason == ""
     assert_same(expected, found, 1e-5)
 
 
@@ -163,7 +163,7 @@ def test_whatever_a_stack_makes_is_made_on_its_device(name: str, monkeypatch: py
         torch.ones(2, device="meta") + torch.ones(2)
     monkeypatch.setattr(Flat, "_check_parameters", lambda self: None)  # it has no addresses
     problem = task_problem(name, double=False)
-    runner, here = _Runner(problem, (), "meta"), _Runner(problem, (), "cpu")
+    runner, here = (_Runner(problem, problem.federation(), (), device) for device in ("meta", "cpu"))
     assert runner.stack is not None
     questions = []
     for client in range(3):
@@ -215,7 +215,7 @@ def test_every_algorithm_ends_where_it_ends_one_by_one(case: str) -> None:
     settings = {"data.clients": 8, "eval.sample": 8, **changes}
     vectorised = Vectorised()
     expected, found = (small.run(place, algorithm, settings) for place in (Serial(), vectorised))
-    assert vectorised.why_alone == ""
+    assert vectorised.fallback_reason == ""
     moved = small.run(Serial(), algorithm, settings | {"client.lr": 1e-30, "rounds": 1}).x
     largest = float((expected.x - moved).abs().max())
     assert largest > 1e-4
@@ -244,7 +244,7 @@ def test_an_algorithm_of_ones_own_may_look_at_the_whole_vector() -> None:
     problem = problem_of(small.SMALL, config, clipped)
     vectorised = Vectorised()
     expected, found = (train(place, problem, range(6), 0.1) for place in (Serial(), vectorised))
-    assert vectorised.why_alone == ""
+    assert vectorised.fallback_reason == ""
     assert_same(expected, found, 1e-5)
 
 
@@ -300,7 +300,7 @@ def test_batches_of_a_model_that_nobody_vouches_for_are_not_filled_up(model: Any
         problem = replace(problem, loss=nn.functional.cross_entropy)
     vectorised = Vectorised()
     expected, found = (train(place, problem, range(8), 0.1) for place in (Serial(), vectorised))
-    assert vectorised.why_alone == ""
+    assert vectorised.fallback_reason == ""
     assert_same(expected, found, 1e-4)
 
 
@@ -308,7 +308,7 @@ def test_a_model_that_cannot_be_stacked_trains_one_client_after_the_other() -> N
     problem = own(_Recurrent)
     vectorised = Vectorised()
     expected, found = (train(place, problem, range(6), 0.1) for place in (Serial(), vectorised))
-    assert "batching rule" in vectorised.why_alone
+    assert "batching rule" in vectorised.fallback_reason
     assert_same(expected, found, 0.0)
     again = [
         (o, v)

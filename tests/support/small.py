@@ -26,7 +26,7 @@ from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor, Serial
 from fedopt.engine.round import Setting
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import Runner
+from fedopt.engine.worker import initial_vector
 from fedopt.runs.build_problem import problem_of
 from fedopt.runs.config import resolve
 from fedopt.runs.execute import RunResult, execute
@@ -103,11 +103,10 @@ def setting(
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
     problem = problem_of(task, config)
     place = executor or Serial()
-    place.load(problem, problem.federation().test.client(0))
-    made = Setting(
-        problem.algorithm(), place, problem.federation().train, uniform, cohort, config.seed, MemoryTable()
-    )
-    return made, Runner(problem, ()).flat.read()
+    data = problem.federation()
+    place.load(problem, data, data.test.client(0))
+    made = Setting(problem.algorithm(), place, data.train, uniform, cohort, config.seed, MemoryTable())
+    return made, initial_vector(problem)
 
 
 # Every algorithm by name, and the choices within one that change what travels.

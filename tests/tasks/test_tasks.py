@@ -157,7 +157,8 @@ def test_loss_options_reach_the_gradient() -> None:
 
 def test_l2_changes_the_gradient_and_not_the_logged_loss() -> None:
     """The objective has 1e-4 times the squares of the kernels, so the gradient has 2e-4 times the kernels."""
-    runner = Runner(problem_of(CIFAR10, resolve(CIFAR10, "fedavg", {"model.l2": 1e-4})), ())
+    problem = problem_of(CIFAR10, resolve(CIFAR10, "fedavg", {"model.l2": 1e-4}))
+    runner = Runner(problem, problem.federation(), ())
     model, x = runner.flat.module, runner.flat.read()
     assert isinstance(model, ResNet18) and model.l2 == 1e-4
     images = (torch.randn(1, 3, 24, 24), torch.tensor([3]))

@@ -1,6 +1,6 @@
 """Where a worker's time goes: in forward and backward passes, in its clients, or elsewhere.
 
-The clock is put around a problem's model and algorithm, so the engine that is measured is the one that
+The clock is put around a problem's model and clients, so the engine that is measured is the one that
 users run. A pass begins when the module is called and ends when autograd has the gradients; copying them
 into a flat vector, batches, updates and messages are the engine's. Where a step does not go through the
 module and autograd, the call for its gradient is taken instead, and the result says so.
@@ -21,10 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedopt.algorithms import Algorithm
-from fedopt.algorithms.base import ClientResult, Still, Vector, Work
-from fedopt.engine.in_place_sgd import in_place
-from fedopt.engine.problem import Problem
+from fedopt.algorithms.base import ClientResult, Vector, Work
+from fedopt.engine.problem import Client, Problem
 
 PASSES = "forward and backward passes"
 CALLS = "gradient calls"
@@ -52,7 +50,7 @@ def clocked(problem: Problem, directory: Path) -> Problem:
     return replace(
         problem,
         model=partial(_clocked_model, problem.model),
-        algorithm=partial(_clocked_algorithm, problem.algorithm, str(directory)),
+        wrap_client=partial(_clocked_client, str(directory)),
     )
 
 
@@ -64,12 +62,6 @@ def _clocked_model(build: Callable[[], nn.Module]) -> nn.Module:
 
 def _forward(module: nn.Module, inputs: Any) -> None:
     _CLOCK.began = time.perf_counter()
-
-
-def _clocked_algorithm(build: Callable[[], Algorithm], directory: str) -> Algorithm:
-    algorithm = build()
-    client = partial(_clocked_client, in_place(algorithm.client), directory)
-    return algorithm._replace(client=Still(client) if isinstance(algorithm.client, Still) else client)
 
 
 @contextmanager
@@ -108,9 +100,11 @@ class _ClockedWork:
         return found
 
 
-def _clocked_client(
-    client: Callable[..., ClientResult], directory: str, work: Work, *sent: Vector
-) -> ClientResult:
+def _clocked_client(directory: str, client: Client) -> Client:
+    return partial(_timed, directory, client)
+
+
+def _timed(directory: str, client: Client, work: Work, *sent: Vector) -> ClientResult:
     _CLOCK.reset()
     start = time.perf_counter()
     with _autograd_watched():

@@ -37,12 +37,13 @@ class Ours:
         problem = clocked(work.problem, work.directory)
         self._executor = Processes(workers)
         try:
-            self._executor.load(problem, ())
+            federation = problem.federation()
+            self._executor.load(problem, federation, ())
             algorithm = problem.algorithm()
             self._setting = Setting(
                 algorithm=algorithm,
                 executor=self._executor,
-                clients=problem.federation().train,
+                clients=federation.train,
                 sampler=_everyone,
                 cohort=len(work.examples),
                 seed=SEED,

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedopt.algorithms import Algorithm
+from fedopt.algorithms import Algorithm, ClientResult
 from fedopt.data import Federation
 from fedopt.tasks.base import Loss, Metric, Prepare, Touched
+
+Client = Callable[..., ClientResult]  # like `Algorithm.client`
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,5 @@ class Problem:
     penalty: Callable[[nn.Module], Tensor] | None = None
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None
     touched: Touched | None = None
+    # wraps the function that trains one client, for measurements
+    wrap_client: Callable[[Client], Client] | None = None

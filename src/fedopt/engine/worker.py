@@ -13,10 +13,10 @@ import torch
 from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Still, Vector
 from fedopt.algorithms.state import all_finite
-from fedopt.data import Arrays
+from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork, tensors
 from fedopt.engine.in_place_sgd import in_place
-from fedopt.engine.problem import Problem
+from fedopt.engine.problem import Client, Problem
 from fedopt.errors import FedoptError, RunError, UserError
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import Part
@@ -117,15 +117,18 @@ def initial_vector(problem: Problem) -> Vector:
 class Runner:
     """Holds one model and the data of one problem, and runs jobs on them, one after the other."""
 
-    def __init__(self, problem: Problem, sample: Arrays) -> None:
+    def __init__(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         with seeded(problem.seed, "init"):
             self.flat = Flat(problem.model(), problem.buffers)
         self.problem = problem
-        self.federation = problem.federation()
+        self.federation = federation
         self.algorithm = problem.algorithm()
-        self.client = in_place(self.algorithm.client)
+        self.client = self._wrapped(in_place(self.algorithm.client))
         self.sample = sample
         self.work: Callable[..., ClientWork] = ClientWork  # `vectorised` has another
+
+    def _wrapped(self, client: Client) -> Client:
+        return client if self.problem.wrap_client is None else self.problem.wrap_client(client)
 
     def run(
         self,

@@ -56,13 +56,14 @@ def calibrate(tasks: Iterable[str], tell: Callable[[str], None] = lambda task: N
 def _measured(task: str) -> Speed:
     def seconds(steps: int) -> tuple[Runner, float]:
         chosen = {"data.clients": _CLIENTS, "client.steps": steps, "clients_per_round": 1}
-        runner = Runner(problem_of(TASKS[task], resolve(TASKS[task], "fedavg", chosen)), sample)
+        runner = Runner(problem_of(TASKS[task], resolve(TASKS[task], "fedavg", chosen)), federation, sample)
         began = time.perf_counter()
         runner.run(ClientJob(Round(0, 1e-3, 1.0, 1, _CLIENTS), 0), (x,), None)
         return runner, time.perf_counter() - began
 
     problem = problem_of(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _CLIENTS}))
-    test = problem.federation().test
+    federation = problem.federation()
+    test = federation.test
     count = min(_EVALUATED, int(test.sizes.sum()))
     sample, x = fixed_sample(test, count), initial_vector(problem)
     with single_thread():

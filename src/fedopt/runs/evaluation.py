@@ -25,7 +25,6 @@ from fedopt.formatting import unit_of
 from fedopt.runs.build_problem import problem_of
 from fedopt.runs.config import Config
 from fedopt.runs.metrics_log import finite
-from fedopt.runs.shared_data import with_open
 from fedopt.tasks import Task, find_task
 
 PERCENTILES = (5, 25, 50, 75, 95)
@@ -40,7 +39,7 @@ def evaluate(path: Path, split: str, executor: str, workers: int | None) -> dict
         federation = problem.federation()
         clients = getattr(federation, place_of_split)
         with open_executor(executor, workers) as place, single_thread():
-            place.load(with_open(problem, federation), clients.gather(np.arange(1)))
+            place.load(problem, federation, clients.gather(np.arange(1)))
             parts = measure_clients(place, loaded.x, place_of_split, len(clients.ids))
     by_client = np.array([means([part])[task.metric] for part in parts])
     known = by_client[np.isfinite(by_client)]  # a client may have nothing that the metric counts

@@ -19,7 +19,6 @@ from fedopt.data import Federation
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.evaluate import fixed_sample, is_evaluated, means, measure_clients, sample_size
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.loop import Position, Step, start, train
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import Setting
@@ -35,7 +34,6 @@ from fedopt.runs.metrics_log import Journal, finite, lines_of
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.runs.shared_data import Opened as Opened
 from fedopt.runs.shared_data import open_data as open_data
-from fedopt.runs.shared_data import with_open
 from fedopt.version import __version__
 
 OnStep = Callable[[Step], None]
@@ -124,7 +122,7 @@ def execute(
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = RunDirectory(out, config, info) if out else None
-    run = _Run(config, with_open(problem, federation), executor, federation, directory, say)
+    run = _Run(config, problem, executor, federation, directory, say)
     try:
         return run.complete(initial, on_step, command, tensorboard, opened, until)
     except Stop as stop:
@@ -196,7 +194,8 @@ class _Run:
         if self.position.round:
             self.say(f"continuing after round {self.position.round}")
 
-        self.executor.load(self.problem, opened.sample if opened else fixed_sample(test, examples))
+        sample = opened.sample if opened else fixed_sample(test, examples)
+        self.executor.load(self.problem, self.federation, sample)
         setting = Setting(
             algorithm,
             self.executor,
@@ -219,8 +218,8 @@ class _Run:
                 if step.position.round == last < config.rounds and not self._stalled:
                     self.checkpoint()
                     return self._pruned()
-        if isinstance(self.executor, Vectorised) and self.executor.why_alone:
-            self.say(f"clients were trained one after the other: {self.executor.why_alone}")
+        if self.executor.fallback_reason:
+            self.say(f"clients were trained one after the other: {self.executor.fallback_reason}")
         full_test = self._full_test() if config.eval.final == "full" else None
         self.seconds = time.monotonic() - began
         result = self._result(full_test)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedopt.data import Arrays, Federation
 from fedopt.engine.evaluate import fixed_sample, sample_size
@@ -29,24 +27,3 @@ def open_data(problem: Problem, examples: int) -> Opened:
     """
     federation = problem.federation()
     return Opened(federation, fixed_sample(federation.test, sample_size(federation.test, examples)))
-
-
-def with_open(problem: Problem, federation: Federation) -> Problem:
-    """The problem with its federation open in this process; a worker that it is sent to opens its own."""
-    return replace(problem, federation=_Open(federation, problem.federation))
-
-
-@dataclass(frozen=True)
-class _Open:
-    federation: Federation
-    open: Callable[[], Federation]
-
-    def __call__(self) -> Federation:
-        return self.federation
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self.open,)
-
-
-def _itself(function: Callable[[], Federation]) -> Callable[[], Federation]:
-    return function

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedopt.algorithms.base import Vector
-from fedopt.data import Arrays
+from fedopt.data import Arrays, Federation
 from fedopt.engine.executors.base import Executor, Kept, Serial, nothing_kept
 from fedopt.engine.executors.processes import Processes
 from fedopt.engine.problem import Problem
@@ -23,14 +23,16 @@ class Elastic:
     All executors give the same numbers to the bit, so nothing but the time depends on when that is.
     """
 
+    fallback_reason = ""
+
     def __init__(self) -> None:
         self._now: Executor = Serial()
         self._coming: Processes | None = None
         self._ready_at = 0.0
 
-    def load(self, problem: Problem, sample: Arrays) -> None:
-        self._problem, self._sample = problem, sample
-        self._now.load(problem, sample)
+    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
+        self._loaded = problem, federation, sample
+        self._now.load(problem, federation, sample)
 
     def widen(self, workers: int) -> None:
         """Start workers beside the rounds that go on meanwhile."""
@@ -52,7 +54,7 @@ class Elastic:
     def _switch(self, coming: Processes) -> None:
         self._coming = None
         try:
-            coming.load(self._problem, self._sample)
+            coming.load(*self._loaded)
             self._now = coming
         except (FedoptError, OSError):  # no memory for them: the trial goes on as it is
             coming.close()

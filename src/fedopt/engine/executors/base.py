@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from fedopt.algorithms.base import Vector
-from fedopt.data import Arrays
+from fedopt.data import Arrays, Federation
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Runner
 
@@ -23,10 +23,18 @@ def nothing_kept(index: int) -> None:
 
 
 class Executor(Protocol):
-    """Started once and given one problem after another."""
+    """Runs jobs for one problem after another."""
 
-    def load(self, problem: Problem, sample: Arrays) -> None:
-        """Make ready for this problem; `sample` is what `SampleJob` measures on."""
+    @property
+    def fallback_reason(self) -> str:
+        """Why the loaded problem runs in a slower way than the executor is made for; empty if it does not."""
+
+    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
+        """Prepare for this problem.
+
+        `federation` is the problem's data, opened in this process; worker processes open their own.
+        `sample` holds the examples of `SampleJob`.
+        """
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
         """The vectors in memory of which clients see every change, so that sending them takes no copy."""
@@ -43,8 +51,10 @@ class Executor(Protocol):
 class Serial:
     """Runs every job in this process, one after the other."""
 
-    def load(self, problem: Problem, sample: Arrays) -> None:
-        self._runner = Runner(problem, sample)
+    fallback_reason = ""
+
+    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
+        self._runner = Runner(problem, federation, sample)
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
         return vectors

@@ -23,7 +23,7 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 from fedopt.algorithms.base import Vector
-from fedopt.data import Arrays
+from fedopt.data import Arrays, Federation
 from fedopt.engine import allocation
 from fedopt.engine.executors.base import Kept, nothing_kept
 from fedopt.engine.executors.load_balancing import Queues
@@ -118,6 +118,8 @@ def worker_environment() -> Iterator[None]:
 class Processes:
     """Runs jobs in `workers` processes."""
 
+    fallback_reason = ""
+
     def __init__(self, workers: int) -> None:
         self._count = workers
         self._workers: list[_Worker] = []  # started with the first problem
@@ -133,7 +135,7 @@ class Processes:
         while len(self._workers) < self._count:
             self._workers.append(_Worker())
 
-    def load(self, problem: Problem, sample: Arrays) -> None:
+    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         try:
             pickle.dumps(problem)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -307,7 +309,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
 def _load(problem: Problem, sample: Arrays) -> tuple[Runner | None, FedoptError | None]:
     """A runner for the problem, or the one line that says why there is none."""
     try:
-        return Runner(problem, sample), None
+        return Runner(problem, problem.federation(), sample), None
     except FedoptError as error:
         return None, error
     except Exception as error:  # in the user's model or data

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fedopt.algorithms.base import Vector
-from fedopt.data import Arrays
+from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork
 from fedopt.engine.executors.base import Kept, nothing_kept
 from fedopt.engine.executors.cooperative import current, turns
@@ -62,18 +62,18 @@ class _Asking(ClientWork):
 class _Runner(Runner):
     """A runner on a device."""
 
-    def __init__(self, problem: Problem, sample: Arrays, device: str) -> None:
+    def __init__(self, problem: Problem, federation: Federation, sample: Arrays, device: str) -> None:
         there = replace(
             problem,
             model=partial(_model_on, device, problem.model),
             prepare=partial(_batch_on, device, problem.prepare),
         )
-        super().__init__(there, sample)
+        super().__init__(there, federation, sample)
         self.device = device
         self.stack: Stack | None = Stack(problem, device)
-        self.why_alone = ""
+        self.fallback_reason = ""
         self._held: dict[torch.Size, int] = {}  # floats of the forward pass, by the shape of the inputs
-        self.work, self.client = self._asking, self.algorithm.client
+        self.work, self.client = self._asking, self._wrapped(self.algorithm.client)
 
     def _asking(self, *arguments: Any) -> ClientWork:
         work = _Asking(*arguments)
@@ -87,7 +87,7 @@ class _Runner(Runner):
 
     def stay_alone(self, error: Exception) -> None:
         """One client after the other from now on; if a client's data is at fault, that tells whose."""
-        self.stack, self.why_alone = None, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        self.stack, self.fallback_reason = None, f"{type(error).__name__}: {' '.join(str(error).split())}"
 
     def room(self, job: ClientJob, floats: int) -> int:
         """How many clients like this one may be stacked: of the job alone, so that a resumed run agrees."""
@@ -117,12 +117,12 @@ class Vectorised:
         self._floats = floats
 
     @property
-    def why_alone(self) -> str:
+    def fallback_reason(self) -> str:
         """Why clients of this problem train one after the other; empty if they do not."""
-        return self._runner.why_alone
+        return self._runner.fallback_reason
 
-    def load(self, problem: Problem, sample: Arrays) -> None:
-        self._runner = _Runner(problem, sample, self._device)
+    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
+        self._runner = _Runner(problem, federation, sample, self._device)
 
     def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
         return vectors
