@@ -28,10 +28,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedopt.algorithms.base import Algorithm, LocalSGD, Round, Still
-from fedopt.bench.command import commit, machine
-from fedopt.bench.document import Block
-from fedopt.bench.ours import Ours
-from fedopt.bench.work import make_work
+from fedopt.bench.engine_rounds import EngineRounds
+from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.marked_block import MarkedBlock
+from fedopt.bench.workload import build_workload
 from fedopt.engine import client as local
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.executors import load_balancing as schedule
@@ -72,7 +72,7 @@ def compare(what: str, where: str, plain: Way, fast: Way, repeats: int) -> Saved
 
 def trained(task: str, as_written: bool = False, whole: bool = False, clients: int | None = 1) -> Way:
     """Clients of `task` for a few steps; their algorithm as it is written, or on the whole model."""
-    work = make_work(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
+    work = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
     problem = replace(work.problem, touched=None) if whole else work.problem
     runner = Runner(problem, problem.federation(), ())
     if as_written:
@@ -106,13 +106,13 @@ def whole_server(build: Callable[[], Algorithm]) -> Algorithm:
 
 def on_workers(task: str, opened: ExitStack, server_on_all: bool = False) -> Way:
     """A round of `task` on two workers."""
-    work = make_work(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
+    work = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
     if server_on_all:
         problem = replace(work.problem, algorithm=partial(whole_server, work.problem.algorithm))
         work = replace(work, problem=problem)
-    ours = Ours(work, 2)
+    ours = EngineRounds(work, 2)
     opened.callback(ours.close)
-    return ours.round
+    return ours.run_round
 
 
 class _TorchDropout(CharacterCNN):
@@ -213,11 +213,12 @@ def measure(repeats: int) -> list[Saved]:
 
 
 def table(found: list[Saved]) -> list[str]:
-    where = machine()
+    where = describe_machine()
     return [
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {commit() or 'unknown'}, {where['cpu']}, torch "
-        f"{where['torch']}, one thread; `python benchmarks/fast_paths.py`. A client takes {STEPS} steps "
-        f"(a cohort's at most), the network {STEPS} as well; rounds are the paper's, on two workers.",
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
+        f"{where['cpu']}, torch {where['torch']}, one thread; `python benchmarks/fast_paths.py`. A client "
+        f"takes {STEPS} steps (a cohort's at most), the network {STEPS} as well; rounds are the paper's, on "
+        "two workers.",
         "",
         "| what | where | plain | fast | ratio |",
         "|---|---|---:|---:|---:|",
@@ -234,7 +235,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put the table there")
     asked = parser.parse_args()
-    block = Block(asked.write, "fast paths") if asked.write else None
+    block = MarkedBlock(asked.write, "fast paths") if asked.write else None
     torch.set_num_threads(1)
     lines = table(measure(asked.repeats))
     print("\n".join(lines))

@@ -1,12 +1,11 @@
-"""How speed and memory grow with the cohort, the population, the workers and the rounds of a run.
+"""Measure speed and memory of a run against cohort size, population, workers and rounds.
 
     python benchmarks/growth.py [AXIS ...] [--repeats 3] [--out FILE] [--write docs/performance.md]
 
-Every number is of `fedopt run` in a fresh process, as a user starts it. The points of an axis take turns, as
-often as is asked for; the first round of a run starts the workers' memory and is not counted. Memory is the
-peak of the summed PSS (shared pages counted once) of all processes of a run, in one more run of each point
-that is not timed. With `--write`, table and figure replace what stands between the markers of a document; the
-figure goes to the folder `figures` beside it.
+Each number comes from `fedopt run` in a new process. The points of an axis are measured in alternation. The
+first round of a run is not counted, because workers allocate memory in it. Memory is the peak of the summed
+PSS (shared pages counted once) of all processes, from a separate run that is not timed. With `--write`, table
+and figure replace the text between the markers of the document; the figure is saved in `figures` next to it.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedopt.bench.command import commit, machine
-from fedopt.bench.document import Block
-from fedopt.bench.memory import Peak, family, megabytes
+from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.marked_block import MarkedBlock
+from fedopt.bench.memory import PeakMemory, process_tree, total_megabytes
 from fedopt.files import write_atomically
 
-QUIET = {"eval.every": 10_000, "eval.sample": 100, "checkpoint.every": 10_000}
+RARE_EVALUATION = {"eval.every": 10_000, "eval.sample": 100, "checkpoint.every": 10_000}
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that grows, while the rest of a run stays as it is."""
+    """One quantity that is varied while all other settings are fixed."""
 
     task: str
-    what: str
-    key: str  # the setting that is varied; "workers" is an option of its own
+    description: str
+    key: str  # the configuration key that is varied; "workers" is the option --workers
     points: tuple[int, ...]
-    rounds: tuple[int, ...]  # for each point
+    rounds: tuple[int, ...]  # per point
     settings: tuple[tuple[str, Any], ...] = ()
     expected: str = ""
 
@@ -52,16 +51,16 @@ AXES = {
         (10, 30, 100, 300, 1000),
         (31, 11, 6, 4, 3),
         (("client.steps", 1),),
-        "a round takes as long as its clients together, memory stays",
+        "round time proportional to the cohort, constant memory",
     ),
     "population": Axis(
         "so_lr",
-        "clients of the federation, 10 of them per round",
+        "clients in the federation, 10 per round",
         "data.clients",
         (500, 5_000, 50_000, 342_477),
         (31, 31, 31, 31),
         (("client.steps", 2),),
-        "a round takes the same time, memory grows by the clients' names and sizes",
+        "constant round time; memory grows by the names and sizes of the clients",
     ),
     "workers": Axis(
         "emnist_cr",
@@ -70,23 +69,25 @@ AXES = {
         (1, 2),
         (4, 6),
         (),
-        "twice the workers, half the time",
+        "half the time with twice the workers",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Point:
+    """Measurements at one value of an axis."""
+
     value: int
-    seconds: float  # of a round, the median over repeats
+    seconds: float  # per round, median over repeats
     low: float
     high: float
-    start: float  # until the first round has begun
-    memory: float | None
+    start: float  # seconds before the first round
+    memory: float | None  # MB
 
 
-def command_of(axis: Axis, value: int, rounds: int, out: Path) -> list[str]:
-    settings = {**QUIET, **dict(axis.settings)}
+def build_command(axis: Axis, value: int, rounds: int, out: Path) -> list[str]:
+    settings = {**RARE_EVALUATION, **dict(axis.settings)}
     workers = 2
     if axis.key == "workers":
         workers = value
@@ -98,106 +99,94 @@ def command_of(axis: Axis, value: int, rounds: int, out: Path) -> list[str]:
     return [*words, "--workers", str(workers), "--out", str(out)]
 
 
-def seconds_of(out: Path) -> list[float]:
-    """The clock of a run after each of its rounds."""
+def read_seconds(out: Path) -> list[float]:
+    """Return the elapsed seconds of a run after each round."""
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     return [line["seconds"] for line in lines if line["split"] == "train"]
 
 
-def run(axis: Axis, value: int, rounds: int) -> tuple[float, float]:
-    """Seconds of a round, and until the first one began."""
+def time_run(axis: Axis, value: int, rounds: int) -> tuple[float, float]:
+    """Return the seconds per round, and the seconds before the first round."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "run"
-        began = time.monotonic()
-        subprocess.run(command_of(axis, value, rounds, out), check=True, capture_output=True)
-        wall, clock = time.monotonic() - began, seconds_of(out)
-    return (clock[-1] - clock[0]) / (rounds - 1), wall - clock[-1]
+        start = time.monotonic()
+        subprocess.run(build_command(axis, value, rounds, out), check=True, capture_output=True)
+        wall, elapsed = time.monotonic() - start, read_seconds(out)
+    return (elapsed[-1] - elapsed[0]) / (rounds - 1), wall - elapsed[-1]
 
 
-def peak(axis: Axis, value: int) -> float | None:
+def measure_peak_memory(axis: Axis, value: int) -> float | None:
     with tempfile.TemporaryDirectory() as scratch:
-        words = command_of(axis, value, 2, Path(scratch) / "run")
+        words = build_command(axis, value, 2, Path(scratch) / "run")
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        with Peak(process.pid) as seen:
+        with PeakMemory(process.pid) as peak:
             if process.wait() != 0:
                 raise SystemExit(f"{' '.join(words)} failed")
-    return seen.megabytes
+    return peak.megabytes
 
 
-def measure(axis: Axis, repeats: int) -> list[Point]:
+def measure_axis(axis: Axis, repeats: int) -> list[Point]:
     times: dict[int, list[tuple[float, float]]] = {value: [] for value in axis.points}
     for _ in range(repeats):
         for value, rounds in zip(axis.points, axis.rounds, strict=True):
-            times[value].append(run(axis, value, rounds))
-            print(f"  {axis.key}={value}: {times[value][-1][0]:.4f} s a round", file=sys.stderr, flush=True)
+            times[value].append(time_run(axis, value, rounds))
+            print(f"  {axis.key}={value}: {times[value][-1][0]:.4f} s per round", file=sys.stderr, flush=True)
     points = []
-    for value, found in times.items():
-        rounds_, starts = [t for t, _ in found], [s for _, s in found]
-        memory = peak(axis, value)
-        points.append(Point(value, median(rounds_), min(rounds_), max(rounds_), median(starts), memory))
+    for value, pairs in times.items():
+        seconds, starts = zip(*pairs, strict=True)
+        memory = measure_peak_memory(axis, value)
+        points.append(Point(value, median(seconds), min(seconds), max(seconds), median(starts), memory))
     return points
 
 
-def watch(rounds: int) -> list[tuple[int, float]]:
-    """Memory of a long run of emnist_cr at the paper's settings, as (round, MB), about a hundred times."""
+def sample_memory(rounds: int) -> list[tuple[int, float]]:
+    """Return about 100 pairs (round, MB) from a long run of emnist_cr at the paper's settings."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "run"
-        words = [
-            sys.executable,
-            "-m",
-            "fedopt",
-            "run",
-            "emnist_cr",
-            "--rounds",
-            str(rounds),
-            "--out",
-            str(out),
-        ]
+        words = [sys.executable, "-m", "fedopt", "run", "emnist_cr"]
+        words += ["--rounds", str(rounds), "--out", str(out)]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        seen: list[tuple[int, float]] = []
-        every = max(rounds // 100, 1)
+        samples: list[tuple[int, float]] = []
+        interval = max(rounds // 100, 1)
         while process.poll() is None:
             time.sleep(0.5)
             try:
-                done = len(seconds_of(out))
-            except (OSError, ValueError):  # not there yet, or its last line half-written
+                done = len(read_seconds(out))
+            except (OSError, ValueError):  # the file does not exist yet, or its last line is incomplete
                 continue
-            if done and (not seen or done >= seen[-1][0] + every):
-                now = megabytes(family(process.pid))
+            if done and (not samples or done >= samples[-1][0] + interval):
+                now = total_megabytes(process_tree(process.pid))
                 if now is not None and process.poll() is None:
-                    seen.append((done, now))
+                    samples.append((done, now))
         if process.returncode != 0:
             raise SystemExit(f"{' '.join(words)} failed")
-    return seen
+    return samples
 
 
-# -- what was measured, as a table and a figure
-
-
-def table(result: dict[str, Any]) -> list[str]:
-    where = result["machine"]
+def format_table(result: dict[str, Any]) -> list[str]:
+    machine = result["machine"]
     lines = [
-        f"{result['date']}, commit {result['commit'] or 'unknown'}, {where['cpu']} with {where['cores']} "
-        f"cores, torch {where['torch']}; medians of {result['repeats']} runs (least-greatest).",
+        f"{result['date']}, commit {result['commit'] or 'unknown'}, {machine['cpu']} with {machine['cores']} "
+        f"cores, torch {machine['torch']}; medians of {result['repeats']} runs (minimum-maximum).",
         "",
     ]
     for name, points in result["axes"].items():
         axis = AXES[name]
         lines += [
-            f"**{name.capitalize()}**: `{axis.task}`, {axis.what}. Expected: {axis.expected}.",
+            f"**{name.capitalize()}**: `{axis.task}`, {axis.description}. Expected: {axis.expected}.",
             "",
-            f"| {name} | seconds a round | rounds/s | clients/s | memory | start |",
+            f"| {name} | seconds per round | rounds/s | clients/s | memory | start |",
             "|---:|---:|---:|---:|---:|---:|",
             *(_row(Point(**p), p["value"] if axis.key == "clients_per_round" else 10) for p in points),
             "",
         ]
-    if watched := result.get("watched"):
-        tenth = max(len(watched) // 10, 1)
-        early, late = (median(mb for _, mb in part) for part in (watched[:tenth], watched[-tenth:]))
+    if samples := result.get("watched"):
+        tenth = max(len(samples) // 10, 1)
+        early, late = (median(mb for _, mb in part) for part in (samples[:tenth], samples[-tenth:]))
         lines += [
             f"**Rounds**: `fedopt run emnist_cr --rounds {result['watched_rounds']}`, the paper's settings, "
-            f"looked at {len(watched)} times: {early:,.0f} MB in the first tenth, {late:,.0f} MB in the last "
-            f"(medians), {max(mb for _, mb in watched):,.0f} MB at most.",
+            f"{len(samples)} samples: {early:,.0f} MB in the first tenth, {late:,.0f} MB in the last tenth "
+            f"(medians), maximum {max(mb for _, mb in samples):,.0f} MB.",
             "",
         ]
     return lines
@@ -216,17 +205,17 @@ def _row(p: Point, clients: int) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def draw(result: dict[str, Any], file: Path) -> None:
+def draw_figure(result: dict[str, Any], file: Path) -> None:
     import matplotlib
 
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "fedopt"  # the same figure is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "fedopt"  # equal figures give equal files
     from matplotlib import pyplot
 
     columns = [*result["axes"], *(["rounds"] if result.get("watched") else [])]
     figure, axes = pyplot.subplots(2, len(columns), figsize=(3.4 * len(columns), 5), squeeze=False)
-    for place, name in enumerate(columns):
-        speed, memory = axes[0][place], axes[1][place]
+    for column, name in enumerate(columns):
+        speed, memory = axes[0][column], axes[1][column]
         memory.set_xlabel(name)
         if name == "rounds":
             speed.axis("off")
@@ -245,13 +234,13 @@ def draw(result: dict[str, Any], file: Path) -> None:
             speed.legend(frameon=False)
         else:
             speed.set_ylim(0, 1.1 * speed.get_ylim()[1])
-        for one in (speed, memory):
-            if name != "workers":
-                one.set_xscale("log")
+        for plot in (speed, memory):
+            if name == "workers":
+                plot.set_xticks(x)
             else:
-                one.set_xticks(x)
+                plot.set_xscale("log")
         speed.set_title(f"{name} ({AXES[name].task})", fontsize=10)
-    axes[0][0].set_ylabel("seconds a round")
+    axes[0][0].set_ylabel("seconds per round")
     axes[1][0].set_ylabel("memory, MB")
     figure.tight_layout()
     file.parent.mkdir(exist_ok=True)
@@ -260,39 +249,39 @@ def draw(result: dict[str, Any], file: Path) -> None:
 
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("axes", nargs="*", metavar="AXIS", help=f"{', '.join(AXES)}, rounds; all by default")
+    parser.add_argument("axes", nargs="*", metavar="AXIS", help=f"{', '.join(AXES)}, rounds; default: all")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=300, help="of the run that is watched")
-    parser.add_argument("--out", type=Path, help="keep the numbers in this JSON file, and add to those there")
-    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put table and figure there")
-    asked = parser.parse_args(words)
-    names = asked.axes or [*AXES, "rounds"]
+    parser.add_argument("--rounds", type=int, default=300, help="length of the run for the axis rounds")
+    parser.add_argument("--out", type=Path, help="JSON file with all numbers; existing numbers are kept")
+    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="write table and figure there")
+    options = parser.parse_args(words)
+    names = options.axes or [*AXES, "rounds"]
     if unknown := set(names) - {*AXES, "rounds"}:
-        parser.error(f"unknown axis {min(unknown)!r}; there are {', '.join(AXES)} and rounds")
-    block = Block(asked.write, "growth") if asked.write else None
+        parser.error(f"unknown axis {min(unknown)!r}; allowed: {', '.join(AXES)}, rounds")
+    block = MarkedBlock(options.write, "growth") if options.write else None
     result: dict[str, Any] = {"axes": {}}
-    if asked.out and asked.out.exists():
-        result = json.loads(asked.out.read_text())
+    if options.out and options.out.exists():
+        result = json.loads(options.out.read_text())
     result |= {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": commit(),
-        "machine": machine(),
-        "repeats": asked.repeats,
+        "commit": current_commit(),
+        "machine": describe_machine(),
+        "repeats": options.repeats,
     }
     for name in names:
         print(name, file=sys.stderr, flush=True)
         if name == "rounds":
-            result["watched"], result["watched_rounds"] = watch(asked.rounds), asked.rounds
+            result["watched"], result["watched_rounds"] = sample_memory(options.rounds), options.rounds
         else:
-            result["axes"][name] = [vars(p) for p in measure(AXES[name], asked.repeats)]
-        if asked.out:
-            write_atomically(asked.out, json.dumps(result, indent=1))
-    lines = table(result)
+            result["axes"][name] = [vars(p) for p in measure_axis(AXES[name], options.repeats)]
+        if options.out:
+            write_atomically(options.out, json.dumps(result, indent=1))
+    lines = format_table(result)
     print("\n".join(lines))
     if block:
-        draw(result, asked.write.parent / "figures" / "growth.svg")
+        draw_figure(result, options.write.parent / "figures" / "growth.svg")
         block.write(
-            [f"![seconds a round and memory against {', '.join(names)}](figures/growth.svg)", "", *lines]
+            [f"![seconds per round and memory against {', '.join(names)}](figures/growth.svg)", "", *lines]
         )
 
 

@@ -1,7 +1,7 @@
-"""Kill a run at random moments and type the same command again, until the time is spent.
+"""Kill a run at random times and repeat its command until it is done, for a given time.
 
-Each cycle compares the result with that of an uninterrupted run: the same final model to the bit, every
-round in metrics.jsonl once. Prints one line a cycle and exits 1 at the first difference.
+Each cycle compares the result with an uninterrupted run. The final models must be bit-identical, and
+metrics.jsonl must contain every round once. Print one line per cycle and exit with 1 at the first difference.
 
     python benchmarks/soak.py --seconds 600
 """
@@ -30,7 +30,7 @@ SETTINGS = {
 }
 
 
-def command(algorithm: str, seed: int, workers: int, out: Path) -> list[str]:
+def build_command(algorithm: str, seed: int, workers: int, out: Path) -> list[str]:
     words = [sys.executable, "-m", "fedopt", "run", "emnist_cr", "--algorithm", algorithm, "--json"]
     words += ["--rounds", str(ROUNDS), "--seed", str(seed), "--workers", str(workers), "--out", str(out)]
     for key, value in SETTINGS.items():
@@ -38,20 +38,20 @@ def command(algorithm: str, seed: int, workers: int, out: Path) -> list[str]:
     return words
 
 
-def finish(words: list[str]) -> dict[str, object]:
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stderr}")
-    result: dict[str, object] = json.loads(done.stdout)
+def run_to_end(words: list[str]) -> dict[str, object]:
+    process = subprocess.run(words, capture_output=True, text=True)
+    if process.returncode:
+        raise SystemExit(f"{' '.join(words)}\n{process.stderr}")
+    result: dict[str, object] = json.loads(process.stdout)
     return result
 
 
-def killed(words: list[str], chance: random.Random, deadline: float) -> int:
-    """Start the command and kill it after a random time, again and again; the number of kills."""
+def run_with_kills(words: list[str], generator: random.Random, deadline: float) -> int:
+    """Kill the command after random times and restart it. Return the number of kills."""
     for kills in itertools.count():
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            process.wait(timeout=chance.uniform(2.0, 12.0))
+            process.wait(timeout=generator.uniform(2.0, 12.0))
             return kills
         except subprocess.TimeoutExpired:
             process.kill()
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    chance = random.Random(arguments.seed)
+    generator = random.Random(arguments.seed)
     deadline = time.monotonic() + arguments.seconds
     for cycle in itertools.count(1):
         if time.monotonic() > deadline:
@@ -74,13 +74,14 @@ def main() -> None:
             return
         algorithm = ALGORITHMS[cycle % len(ALGORITHMS)]
         with tempfile.TemporaryDirectory() as directory:
-            whole, broken = Path(directory) / "whole", Path(directory) / "broken"
-            expected = finish(command(algorithm, cycle, 2, whole))
-            kills = killed(command(algorithm, cycle, chance.choice([1, 2, 3]), broken), chance, deadline)
-            found = finish(command(algorithm, cycle, 1, broken))
-            lines = [json.loads(line) for line in (broken / "metrics.jsonl").read_text().splitlines()]
-            rounds = [line["round"] for line in lines if line["split"] == "train"]
-        same = found["x_sha256"] == expected["x_sha256"] and rounds == list(range(1, ROUNDS + 1))
+            uninterrupted, killed = Path(directory) / "uninterrupted", Path(directory) / "killed"
+            expected = run_to_end(build_command(algorithm, cycle, 2, uninterrupted))
+            workers = generator.choice([1, 2, 3])
+            kills = run_with_kills(build_command(algorithm, cycle, workers, killed), generator, deadline)
+            resumed = run_to_end(build_command(algorithm, cycle, 1, killed))
+            records = [json.loads(line) for line in (killed / "metrics.jsonl").read_text().splitlines()]
+            rounds = [record["round"] for record in records if record["split"] == "train"]
+        same = resumed["x_sha256"] == expected["x_sha256"] and rounds == list(range(1, ROUNDS + 1))
         print(f"cycle {cycle}: {algorithm}, {kills} kills, {'same' if same else 'DIFFERENT'}", flush=True)
         if not same:
             raise SystemExit(1)

@@ -1,7 +1,7 @@
-"""Make a peer's environment in .peers/NAME: python benchmarks/peers/setup.py pfl|fedjax|flower [...]
+"""Create the environment of a peer in .peers/NAME: python benchmarks/peers/setup.py pfl|fedjax|flower [...]
 
-Each has its own, because their requirements exclude each other. Python 3.11 is what the versions in
-NAME/requirements.txt were resolved for (JAX 0.4.25 exists for 3.9 to 3.12).
+Each peer has its own environment, because their requirements conflict. The versions in NAME/requirements.txt
+were resolved for Python 3.11 (JAX 0.4.25 supports 3.9 to 3.12).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ROOT = HERE.parent.parent
 PEERS = ("pfl", "fedjax", "flower")
 
 
-def set_up(peer: str, python: str) -> None:
-    """A fresh environment with exactly the pinned packages; nothing is left behind if that fails."""
+def create_environment(peer: str, python: str) -> None:
+    """Create a new environment with the pinned packages. Remove it if that fails."""
     target = ROOT / ".peers" / peer
     if target.exists():
         shutil.rmtree(target)
@@ -41,15 +41,13 @@ def set_up(peer: str, python: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("peers", nargs="+", choices=PEERS, metavar="PEER", help=", ".join(PEERS))
-    parser.add_argument(
-        "--python", default=sys.executable, help="the Python that the environment is made with"
-    )
+    parser.add_argument("--python", default=sys.executable, help="Python interpreter of the environment")
     arguments = parser.parse_args()
     for peer in arguments.peers:
         try:
-            set_up(peer, arguments.python)
+            create_environment(peer, arguments.python)
         except (OSError, subprocess.CalledProcessError) as error:
-            print(f"{peer}: not set up: {error}", file=sys.stderr)
+            print(f"{peer}: the environment was not created: {error}", file=sys.stderr)
             return 1
     return 0
 

@@ -1,6 +1,6 @@
-"""The seven networks in plain PyTorch, as a user of a PyTorch simulator writes them.
+"""The seven networks in plain PyTorch, as a user of a PyTorch simulator would write them.
 
-Names and shapes of the parameters are those of fedopt's, so that weights can be handed over.
+Parameters have the names and shapes of fedopt's networks, so that the initial weights can be copied.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ResNet18(nn.Module):
 
 
 class LSTM(nn.Module):
-    """torch's fused LSTM with Keras' one bias vector instead of two."""
+    """PyTorch's fused LSTM with one bias vector, as in Keras."""
 
     def __init__(self, inputs: int, units: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class LSTM(nn.Module):
 
 
 def repeat_last(outputs: Tensor, tokens: Tensor) -> Tensor:
-    """Keras steps over padding: behind the end of a text its last output is repeated."""
+    """Repeat the last output at padded positions, as Keras does."""
     last = ((tokens != 0).sum(1, keepdim=True) - 1).clamp(min=0)
     seen = torch.minimum(torch.arange(tokens.shape[1]), last)
     return outputs.gather(1, seen.unsqueeze(-1).expand(-1, -1, outputs.shape[-1]))
@@ -136,7 +136,7 @@ class NextWord(nn.Module):
 
 
 class TagRegression(nn.Module):
-    """Bags of words as sums of a few rows of the kernel, which is the faster way here (see README.md)."""
+    """Bags of words as sums of kernel rows. This is faster than dense bags (see benchmarks/README.md)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,8 +150,8 @@ class TagRegression(nn.Module):
         return sums / (words > 0).sum(1, keepdim=True).clamp(min=1) + self.bias
 
 
-class WrittenOutTagRegression(TagRegression):
-    """The same with the bags written out in 10,000 columns, as the authors' code has them."""
+class DenseTagRegression(TagRegression):
+    """Bags of words as dense vectors of 10,000 numbers, as in the authors' code."""
 
     def forward(self, words: Tensor) -> Tensor:
         bags = torch.zeros(len(words), 10_002).scatter_add_(
@@ -168,12 +168,12 @@ NETWORKS = {
     "emnist_ae": Autoencoder,
     "shakespeare": NextCharacter,
     "so_nwp": NextWord,
-    "so_lr": WrittenOutTagRegression if os.environ.get("FEDOPT_BAGS") == "columns" else TagRegression,
+    "so_lr": DenseTagRegression if os.environ.get("FEDOPT_BAGS") == "columns" else TagRegression,
 }
 
 
-def loss_of(task: str, outputs: Tensor, targets: Tensor) -> Tensor:
-    """A batch's loss as fedopt has it: the mean over the examples, or their sum for two of the tasks."""
+def compute_loss(task: str, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the loss of a batch as in fedopt: the sum over the examples for two tasks, else the mean."""
     if task == "emnist_ae":
         return (outputs - targets).square().mean(1).sum()
     if task == "so_lr":
@@ -181,8 +181,8 @@ def loss_of(task: str, outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
-def network(task: str, parameters: dict) -> nn.Module:
-    """The task's network with these weights; refuses another number of them."""
+def build_network(task: str, parameters: dict) -> nn.Module:
+    """Build the task's network with the given weights."""
     module = NETWORKS[task]()
     names = dict(module.named_parameters())
     assert set(names) == set(parameters), set(names) ^ set(parameters)

@@ -1,11 +1,9 @@
-"""The networks in JAX, with images by row, column and channel, which is the faster order on a CPU.
+"""The networks in JAX. Images have the layout row, column, channel, which is faster on a CPU.
 
-Weights come in PyTorch's layout and are turned when they are handed over, and back at the end.
+Weights are converted from PyTorch's layout at the start and back at the end.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +11,18 @@ import numpy as np
 from jax import lax
 
 Params = dict
-Layout = Callable[[str, np.ndarray], np.ndarray]
 
 
-def kernels_in(name: str, a: np.ndarray) -> np.ndarray:
+def from_torch_layout(name: str, a: np.ndarray) -> np.ndarray:
     """(out, in, h, w) -> (h, w, in, out), and (out, in) -> (in, out)."""
     if a.ndim == 4:
         return a.transpose(2, 3, 1, 0)
-    if name == "dense1.weight":  # its inputs are an image: by channel there, channels last here
+    if name == "dense1.weight":  # the inputs are an image: channels first in PyTorch, last here
         return a.reshape(len(a), 64, 12, 12).transpose(2, 3, 1, 0).reshape(-1, len(a))
     return a.T if a.ndim == 2 and name not in ("embedding.weight", "kernel") else a
 
 
-def kernels_out(name: str, a: np.ndarray) -> np.ndarray:
+def to_torch_layout(name: str, a: np.ndarray) -> np.ndarray:
     if a.ndim == 4:
         return a.transpose(3, 2, 0, 1)
     if name == "dense1.weight":
@@ -66,7 +63,7 @@ def autoencoder(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
     names = sorted({name.rpartition(".")[0] for name in p}, key=lambda name: int(name.rpartition(".")[2]))
     for i, name in enumerate(names):
         x = dense(p, name, x)
-        if i != 3:  # the code of 30 numbers is linear
+        if i != 3:  # the code layer of 30 units is linear
             x = jax.nn.sigmoid(x)
     return x
 
@@ -95,7 +92,7 @@ def resnet(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
 
 
 def lstm(p: Params, name: str, x: jax.Array) -> jax.Array:
-    """(B, T, F) -> (B, T, units): the inputs of all steps at once, the state step by step."""
+    """(B, T, F) -> (B, T, units): the inputs of all steps in one product, the state step by step."""
     recurrent = p[f"{name}.recurrent"]
     units = recurrent.shape[0]
     inputs = (x @ p[f"{name}.kernel"] + p[f"{name}.bias"]).transpose(1, 0, 2)
@@ -142,8 +139,8 @@ NETWORKS: dict = {
 }
 
 
-def losses_of(task: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
-    """Of each example; FedJAX takes their mean, so two tasks are scaled to the sum over a batch."""
+def compute_losses(task: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
+    """Return the loss of each example, scaled where a batch's loss is the sum, because FedJAX averages."""
     if task == "emnist_ae":
         return ((outputs - targets) ** 2).mean(1) * len(targets)
     if task == "so_lr":
@@ -154,9 +151,9 @@ def losses_of(task: str, outputs: jax.Array, targets: jax.Array) -> jax.Array:
     return losses.reshape(len(targets), -1).mean(1)
 
 
-def bags_of(words: np.ndarray) -> np.ndarray:
-    """Bags of words in 10,000 columns, written out before anything is timed."""
-    found = np.zeros((len(words), 10_002), dtype=np.float32)
-    np.add.at(found, (np.arange(len(words))[:, None], np.minimum(words, 10_001)), 1.0)
-    found /= np.maximum((words > 0).sum(1, keepdims=True), 1)
-    return np.ascontiguousarray(found[:, 1:10_001])
+def dense_bags(words: np.ndarray) -> np.ndarray:
+    """Return dense bags of words with 10,000 columns. They are computed before the timed rounds."""
+    bags = np.zeros((len(words), 10_002), dtype=np.float32)
+    np.add.at(bags, (np.arange(len(words))[:, None], np.minimum(words, 10_001)), 1.0)
+    bags /= np.maximum((words > 0).sum(1, keepdims=True), 1)
+    return np.ascontiguousarray(bags[:, 1:10_001])

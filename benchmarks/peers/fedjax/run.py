@@ -1,8 +1,8 @@
-"""FedJAX's side: its federated_averaging with one jitted client step, on its own client datasets.
+"""Run the workload with FedJAX: federated_averaging with one jitted client step on FedJAX datasets.
 
     .peers/fedjax/bin/python benchmarks/peers/fedjax/run.py DIRECTORY WORKERS
 
-A client's last batch is always full in FedJAX (`shuffle_repeat_batch` begins again at its first examples).
+FedJAX fills up a client's last batch with its first examples (`shuffle_repeat_batch`).
 """
 
 from __future__ import annotations
@@ -16,65 +16,70 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 
 def main(directory: str, workers: str) -> None:
-    from side import Voice, read_work, serve, versions
+    from peer_protocol import Channel, read_workload, serve, versions
 
-    work, voice = read_work(directory, workers), Voice()
-    # 'jit': clients one after the other, each step on all cores. 'pmap': one client per core.
-    backend = os.environ.get("FEDOPT_FEDJAX_BACKEND", "jit" if work.task == "so_lr" else "pmap")
+    workload, channel = read_workload(directory, workers), Channel()
+    # 'jit': one client at a time, each step uses all cores. 'pmap': one client per core.
+    backend = os.environ.get("FEDOPT_FEDJAX_BACKEND", "jit" if workload.task == "so_lr" else "pmap")
     if backend == "pmap":
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={workers}"
     os.environ["JAX_PLATFORMS"] = "cpu"
     import fedjax
     import jax
     import numpy as np
-    from networks import NETWORKS, bags_of, kernels_in, kernels_out, losses_of
+    from networks import NETWORKS, compute_losses, dense_bags, from_torch_layout, to_torch_layout
 
-    network = NETWORKS[work.task]
+    network = NETWORKS[workload.task]
     fedjax.set_for_each_client_backend(backend)
-    handed = work.parameters()
-    params = {name: jax.numpy.asarray(kernels_in(name, a)) for name, a in handed.items()}
-    assert sum(a.size for a in params.values()) == work.settings["count"]
+    params = {
+        name: jax.numpy.asarray(from_torch_layout(name, a)) for name, a in workload.parameters().items()
+    }
+    assert sum(a.size for a in params.values()) == workload.settings["count"]
 
     model = fedjax.Model(
         init=lambda rng: params,
         apply_for_train=lambda p, batch, rng: network(p, batch["x"], rng),
         apply_for_eval=lambda p, batch: network(p, batch["x"], jax.random.PRNGKey(0)),
-        train_loss=lambda batch, outputs: losses_of(work.task, outputs, batch["y"]),
+        train_loss=lambda batch, outputs: compute_losses(workload.task, outputs, batch["y"]),
         eval_metrics={},
     )
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
         fedjax.model_grad(model),
-        fedjax.optimizers.sgd(work.settings["client_lr"]),
-        fedjax.optimizers.sgd(work.settings["server_lr"]),
+        fedjax.optimizers.sgd(workload.settings["client_lr"]),
+        fedjax.optimizers.sgd(workload.settings["server_lr"]),
         fedjax.ShuffleRepeatBatchHParams(
-            batch_size=work.settings["batch_size"], num_epochs=1, drop_remainder=False, skip_shuffle=True
+            batch_size=workload.settings["batch_size"], num_epochs=1, drop_remainder=False, skip_shuffle=True
         ),
     )
 
-    def prepared(inputs: np.ndarray, targets: np.ndarray) -> fedjax.ClientDataset:
-        if work.task == "so_lr":
-            inputs = bags_of(inputs)
-        small = [a.astype(np.int32) if a.dtype == np.int64 else a for a in (inputs, targets)]
-        return fedjax.ClientDataset({"x": small[0], "y": small[1]})
+    def build_dataset(inputs: np.ndarray, targets: np.ndarray) -> fedjax.ClientDataset:
+        if workload.task == "so_lr":
+            inputs = dense_bags(inputs)
+        arrays = [a.astype(np.int32) if a.dtype == np.int64 else a for a in (inputs, targets)]
+        return fedjax.ClientDataset({"x": arrays[0], "y": arrays[1]})
 
-    datasets = [prepared(*arrays) for arrays in work.cohort]
+    datasets = [build_dataset(*arrays) for arrays in workload.cohort]
     state = algorithm.init(params)
     rng = jax.random.PRNGKey(0)
 
-    def round() -> None:
+    def run_round() -> None:
         nonlocal state, rng
         rng, *keys = jax.random.split(rng, len(datasets) + 1)
-        clients = [(name, data, key) for name, data, key in zip(work.ids, datasets, keys, strict=True)]
+        clients = [(name, data, key) for name, data, key in zip(workload.ids, datasets, keys, strict=True)]
         state, _ = algorithm.apply(state, clients)
         jax.block_until_ready(state.params)
 
     def after_first() -> None:
-        found = {name: kernels_out(name, np.asarray(a)) for name, a in state.params.items()}
-        work.write_x("fedjax", found)
+        parameters = {name: to_torch_layout(name, np.asarray(a)) for name, a in state.params.items()}
+        workload.write_x("fedjax", parameters)
 
     settings = f"backend {backend}, " + (f"{workers} devices" if backend == "pmap" else "XLA's own threads")
     serve(
-        voice, round, after_first, versions=versions("fedjax", "jax", "jaxlib", "dm-haiku"), settings=settings
+        channel,
+        run_round,
+        after_first,
+        versions=versions("fedjax", "jax", "jaxlib", "dm-haiku"),
+        settings=settings,
     )
 
 

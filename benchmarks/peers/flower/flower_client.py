@@ -1,4 +1,4 @@
-"""The client of Flower's side: a PyTorch training loop as in Flower's own examples, in a Ray actor."""
+"""Flower client: a PyTorch training loop as in Flower's examples. It runs in a Ray actor."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from functools import lru_cache
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from side import Work, read_work
-from torch_networks import loss_of, network
+from peer_protocol import PeerWorkload, read_workload
+from torch_networks import build_network, compute_loss
 
 app = ClientApp()
 
 
 @lru_cache(maxsize=1)
-def opened() -> tuple[Work, torch.nn.Module]:
-    """The work and a model, once in every actor."""
+def load_workload() -> tuple[PeerWorkload, torch.nn.Module]:
+    """Return the workload and a model. They are created once per actor."""
     torch.set_num_threads(1)
-    work = read_work(os.environ["FEDOPT_WORK"], os.environ["FEDOPT_WORKERS"])
-    return work, network(work.task, work.parameters())
+    workload = read_workload(os.environ["FEDOPT_WORK"], os.environ["FEDOPT_WORKERS"])
+    return workload, build_network(workload.task, workload.parameters())
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    work, model = opened()
+    workload, model = load_workload()
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     model.train()
-    optimizer = torch.optim.SGD(model.parameters(), work.settings["client_lr"])
-    inputs, targets = (torch.from_numpy(a) for a in work.cohort[context.node_config["partition-id"]])
-    size = work.settings["batch_size"]
+    optimizer = torch.optim.SGD(model.parameters(), workload.settings["client_lr"])
+    inputs, targets = (torch.from_numpy(a) for a in workload.cohort[context.node_config["partition-id"]])
+    size = workload.settings["batch_size"]
     for start in range(0, len(targets), size):
         optimizer.zero_grad()
-        loss = loss_of(work.task, model(inputs[start : start + size]), targets[start : start + size])
+        loss = compute_loss(workload.task, model(inputs[start : start + size]), targets[start : start + size])
         loss.backward()
         optimizer.step()
     content = RecordDict(

@@ -1,4 +1,4 @@
-"""Flower's side: its simulation engine (Ray) with FedAvg and a PyTorch client, one actor per core.
+"""Run the workload with Flower: simulation engine (Ray), FedAvg, a PyTorch client and one actor per core.
 
 .peers/flower/bin/python benchmarks/peers/flower/run.py DIRECTORY WORKERS
 """
@@ -15,12 +15,12 @@ PATHS = [str(HERE), str(HERE.parent)]
 sys.path[:0] = PATHS
 
 
-class Over(Exception):
-    """Nothing more is asked for."""
+class NoMoreRequests(Exception):
+    """Ends the simulation."""
 
 
 def main(directory: str, workers: str) -> None:
-    os.environ.update(  # before anything is imported, and for the actors too
+    os.environ.update(  # set before other imports; the actors inherit it
         FEDOPT_WORK=directory,
         FEDOPT_WORKERS=workers,
         PYTHONPATH=os.pathsep.join(PATHS),
@@ -29,46 +29,46 @@ def main(directory: str, workers: str) -> None:
         FLWR_TELEMETRY_ENABLED="0",
         RAY_USAGE_STATS_ENABLED="0",
     )
-    from side import Voice, versions
+    from peer_protocol import Channel, versions
 
-    voice = Voice()
-    from flower_client import app, opened
+    channel = Channel()
+    from flower_client import app, load_workload
     from flwr.app import ArrayRecord, Context
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    work, model = opened()
-    clients = len(work.cohort)
+    workload, model = load_workload()
+    clients = len(workload.cohort)
     server = ServerApp()
 
     @server.main()
-    def rounds(grid: Grid, context: Context) -> None:
+    def run_rounds(grid: Grid, context: Context) -> None:
         start = 0.0
 
-        def after(round: int, arrays: ArrayRecord) -> None:
+        def after_round(round: int, arrays: ArrayRecord) -> None:
             nonlocal start
             if round:
                 seconds = time.perf_counter() - start
                 ready = {}
                 if round == 1:
-                    found = {k: v.numpy() for k, v in arrays.to_torch_state_dict().items()}
-                    work.write_x("flower", found)
+                    parameters = {k: v.numpy() for k, v in arrays.to_torch_state_dict().items()}
+                    workload.write_x("flower", parameters)
                     ready = {
                         "versions": versions("flwr", "ray", "torch"),
                         "settings": f"Ray, {workers} actors of 1 thread",
                     }
-                voice.say(seconds=seconds, **ready)
-                if not voice.asked():
-                    raise Over
+                channel.send(seconds=seconds, **ready)
+                if not channel.wait_for_request():
+                    raise NoMoreRequests
             start = time.perf_counter()
 
         strategy = FedAvg(
             fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients
         )
         try:
-            strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=10**6, evaluate_fn=after)
-        except Over:
+            strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=10**6, evaluate_fn=after_round)
+        except NoMoreRequests:
             pass
 
     run_simulation(

@@ -1,9 +1,9 @@
-"""pfl-research's side: its simulated backend, FederatedAveraging and PyTorch model, one process per core.
+"""Run the workload with pfl-research: SimulatedBackend, FederatedAveraging, PyTorchModel, a process per core.
 
     .peers/pfl/bin/python benchmarks/peers/pfl/run.py DIRECTORY WORKERS
 
-Its workers are full replicas that all-reduce their statistics (torch.distributed, gloo on CPUs). Each holds
-one thread; the cohort is spread by the clients' sizes, the longest first (`user_id_to_weight`).
+Workers are full replicas that all-reduce their statistics (torch.distributed, gloo on CPUs). Each has one
+thread. Clients are distributed by size, the largest first (`user_id_to_weight`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 
-# 'processes': one per core, of one thread. 'threads': one process with a thread per core.
+# 'processes': one single-threaded process per core. 'threads': one process with a thread per core.
 MODE = os.environ.get("FEDOPT_PFL_MODE", "processes")
 
 
-def lead(directory: str, workers: str) -> None:
-    """Become rank 0, and start the others as pfl's own variables ask for."""
+def launch(directory: str, workers: str) -> None:
+    """Start the other ranks with pfl's environment variables and become rank 0."""
     threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     if MODE == "threads":
         threads, workers = dict.fromkeys(threads, workers), "1"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]  # a free port
     addresses = ",".join([f"127.0.0.1:{port}"] * int(workers))
     shared = {**os.environ, **threads, "PFL_WORKER_ADDRESSES": addresses}
     for rank in range(1, int(workers)):
@@ -43,12 +43,15 @@ def lead(directory: str, workers: str) -> None:
         shared["PFL_WORKER_RANK"] = "0"
     else:
         del shared["PFL_WORKER_ADDRESSES"]
-    os.execve(sys.executable, [sys.executable, __file__, directory, workers], {**shared, "FEDOPT_LEADS": "1"})
+    os.execve(
+        sys.executable, [sys.executable, __file__, directory, workers], {**shared, "FEDOPT_IS_RANK_0": "1"}
+    )
 
 
-def work_on(directory: str, workers: str) -> None:
+def run_rank(directory: str, workers: str) -> None:
     import numpy as np
     import torch
+    from peer_protocol import Channel, read_workload, versions
     from pfl.aggregate.simulate import SimulatedBackend
     from pfl.aggregate.weighting import WeightByDatapoints
     from pfl.algorithm.base import NNAlgorithmParams
@@ -61,46 +64,45 @@ def work_on(directory: str, workers: str) -> None:
     from pfl.internal.ops.selector import get_default_framework_module
     from pfl.metrics import Metrics, Weighted
     from pfl.model.pytorch import PyTorchModel
-    from side import Voice, read_work, versions
-    from torch_networks import loss_of, network
+    from torch_networks import build_network, compute_loss
 
-    work = read_work(directory, workers)
-    leads = os.environ.get("FEDOPT_LEADS") == "1"
-    voice = Voice() if leads else None
+    workload = read_workload(directory, workers)
+    is_rank_0 = os.environ.get("FEDOPT_IS_RANK_0") == "1"
+    channel = Channel() if is_rank_0 else None
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     np.random.seed(0)  # noqa: NPY002 - pfl samples from NumPy's global generator
     torch.manual_seed(0)
-    module = network(work.task, work.parameters())
+    module = build_network(workload.task, workload.parameters())
 
-    class Trained(torch.nn.Module):
+    class LossModule(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.network = module
 
         def loss(self, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
             self.train()
-            return loss_of(work.task, self.network(inputs), targets)
+            return compute_loss(workload.task, self.network(inputs), targets)
 
         def metrics(self, inputs: torch.Tensor, targets: torch.Tensor) -> dict:
-            return {"examples": Weighted(0, len(targets))}  # pfl measures before and after its first round
+            return {"examples": Weighted(0, len(targets))}  # pfl evaluates before and after its first round
 
-    trained = Trained()
+    loss_module = LossModule()
     model = PyTorchModel(
-        model=trained,
+        model=loss_module,
         local_optimizer_create=torch.optim.SGD,
-        central_optimizer=torch.optim.SGD(trained.parameters(), work.settings["server_lr"]),
+        central_optimizer=torch.optim.SGD(loss_module.parameters(), workload.settings["server_lr"]),
     )
-    ids = list(range(len(work.cohort)))
-    users = {i: Dataset([torch.from_numpy(a) for a in work.cohort[i]], user_id=str(i)) for i in ids}
+    ids = list(range(len(workload.cohort)))
+    users = {i: Dataset([torch.from_numpy(a) for a in workload.cohort[i]], user_id=str(i)) for i in ids}
     data = FederatedDataset(
         users.__getitem__,
         get_user_sampler("minimize_reuse", ids),
-        user_id_to_weight={i: client["steps"] for i, client in enumerate(work.settings["clients"])},
+        user_id_to_weight={i: client["steps"] for i, client in enumerate(workload.settings["clients"])},
     )
     distributed = get_default_framework_module().distributed
 
-    class Asked(TrainingProcessCallback):
-        """Times every central iteration, and begins the next one when it is asked for."""
+    class TimeOnRequest(TrainingProcessCallback):
+        """Time each central iteration, and start the next one on request."""
 
         def __init__(self) -> None:
             self.start = 0.0
@@ -113,25 +115,25 @@ def work_on(directory: str, workers: str) -> None:
             self, aggregate_metrics: Metrics, model: PyTorchModel, *, central_iteration: int
         ) -> tuple[bool, Metrics]:
             seconds = time.perf_counter() - self.start
-            go_on = torch.ones(1)
-            if voice is not None:
+            proceed = torch.ones(1)
+            if channel is not None:
                 ready = {}
                 if central_iteration == 0:
-                    found = {k: v.detach().numpy() for k, v in module.named_parameters()}
-                    work.write_x("pfl", found)
+                    parameters = {k: v.detach().numpy() for k, v in module.named_parameters()}
+                    workload.write_x("pfl", parameters)
                     ready = {
                         "versions": versions("pfl", "torch"),
-                        "settings": f"{work.workers} processes with {torch.get_num_threads()} threads each "
-                        "(gloo), clients spread by size",
+                        "settings": f"{workload.workers} processes with {torch.get_num_threads()} threads "
+                        "each (gloo), clients distributed by size",
                     }
-                voice.say(seconds=seconds, **ready)
-                go_on[0] = float(voice.asked())
-            if work.workers > 1:
-                torch.distributed.broadcast(go_on, 0)
+                channel.send(seconds=seconds, **ready)
+                proceed[0] = float(channel.wait_for_request())
+            if workload.workers > 1:
+                torch.distributed.broadcast(proceed, 0)
             self.start = time.perf_counter()
-            return not go_on.item(), Metrics()
+            return not proceed.item(), Metrics()
 
-    assert distributed.world_size == work.workers, (distributed.world_size, work.workers)
+    assert distributed.world_size == workload.workers, (distributed.world_size, workload.workers)
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=10**9,
@@ -143,16 +145,16 @@ def work_on(directory: str, workers: str) -> None:
         model=model,
         model_train_params=NNTrainHyperParams(
             local_num_epochs=1,
-            local_learning_rate=work.settings["client_lr"],
-            local_batch_size=work.settings["batch_size"],
+            local_learning_rate=workload.settings["client_lr"],
+            local_batch_size=workload.settings["batch_size"],
         ),
-        callbacks=[Asked()],
+        callbacks=[TimeOnRequest()],
         send_metrics_to_platform=False,
     )
 
 
 if __name__ == "__main__":
-    if "FEDOPT_LEADS" in os.environ or "PFL_WORKER_RANK" in os.environ:
-        work_on(*sys.argv[1:3])
+    if "FEDOPT_IS_RANK_0" in os.environ or "PFL_WORKER_RANK" in os.environ:
+        run_rank(*sys.argv[1:3])
     else:
-        lead(*sys.argv[1:3])
+        launch(*sys.argv[1:3])

@@ -1,1 +1,1 @@
-"""How fast the engine is, beside the machine's matrix products and other simulators on the same work."""
+"""`fedopt bench`: speed of the engine compared with matrix products and with other simulators."""

@@ -1,4 +1,4 @@
-"""Memory of a process and all that it started, with pages that they share counted once."""
+"""Memory of a process and its descendants. Shared pages are counted once."""
 
 from __future__ import annotations
 
@@ -8,64 +8,67 @@ from pathlib import Path
 from types import TracebackType
 
 KIND = "PSS"  # proportional set size: a page shared by two processes counts half in each
-_EVERY = 0.05  # seconds between two looks
+_INTERVAL = 0.05  # seconds between two samples
 
 
-def family(pid: int) -> list[int]:
-    """A process and all its descendants, as far as they are visible."""
-    found, waiting = [], [pid]
-    while waiting:
-        at = waiting.pop()
-        found.append(at)
-        for children in Path(f"/proc/{at}/task").glob("*/children"):
+def process_tree(pid: int) -> list[int]:
+    """Return the ids of a process and its visible descendants."""
+    pids, pending = [], [pid]
+    while pending:
+        current = pending.pop()
+        pids.append(current)
+        for children in Path(f"/proc/{current}/task").glob("*/children"):
             try:
-                waiting += [int(child) for child in children.read_text().split()]
+                pending += [int(child) for child in children.read_text().split()]
             except OSError:
-                continue  # it has ended
-    return found
+                continue  # the process has ended
+    return pids
 
 
-def megabytes(pids: list[int]) -> float | None:
-    """Their summed PSS; None where the system does not tell."""
-    total, seen = 0, False
+def total_megabytes(pids: list[int]) -> float | None:
+    """Return the summed PSS of the processes, or None if the system does not provide it."""
+    kilobytes, available = 0, False
     for pid in pids:
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-        seen = True
-    return total / 1024 if seen else None
+        kilobytes += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        available = True
+    return kilobytes / 1024 if available else None
 
 
-class Peak:
-    """The largest sum that was seen while the block ran; of all descendants, or of the processes named."""
+class PeakMemory:
+    """Context manager that samples memory and keeps the largest value in `megabytes`.
+
+    It measures a process with all its descendants, or only the processes in `only`.
+    """
 
     def __init__(self, pid: int, only: list[int] | None = None) -> None:
         self._pid, self._only = pid, only
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self.megabytes: float | None = None
 
-    def _look(self) -> None:
-        found = megabytes(self._only if self._only is not None else family(self._pid))
-        if found is not None:
-            self.megabytes = max(found, self.megabytes or 0.0)
+    def _sample(self) -> None:
+        now = total_megabytes(self._only if self._only is not None else process_tree(self._pid))
+        if now is not None:
+            self.megabytes = max(now, self.megabytes or 0.0)
 
-    def _watch(self) -> None:
-        while not self._over.is_set():
+    def _run(self) -> None:
+        while not self._stopped.is_set():
             start = time.monotonic()
-            self._look()
-            # Looking takes time from what is looked at: never more than a tenth of it.
-            self._over.wait(max(_EVERY, 9 * (time.monotonic() - start)))
+            self._sample()
+            # Sampling slows down the measured processes, so it takes at most a tenth of the time.
+            self._stopped.wait(max(_INTERVAL, 9 * (time.monotonic() - start)))
 
-    def __enter__(self) -> Peak:
+    def __enter__(self) -> PeakMemory:
         self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
-        self._look()
+        self._sample()

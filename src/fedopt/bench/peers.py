@@ -1,7 +1,7 @@
-"""Other simulators, each a process of its own in its own environment, that does a round when it is asked to.
+"""Other simulators, each running as a process in its own environment.
 
-`benchmarks/peers/NAME/run.py DIRECTORY WORKERS` reads the work, does one round, says that it is ready and
-then does a round for every line it is sent. What it says are JSON objects, one a line.
+`benchmarks/peers/NAME/run.py DIRECTORY WORKERS` reads the workload, runs one round and reports that it is
+ready. Then it runs one round for each line on its standard input. Its replies are JSON objects, one per line.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fedopt
-from fedopt.bench.memory import Peak
+from fedopt.bench.memory import PeakMemory
 from fedopt.errors import unknown
 
 PEERS = ("pfl", "fedjax", "flower")
-FIRST_ROUND = 900.0  # seconds that a peer may take to start and to do its first round
-_PATIENCE = 20  # how many of its first rounds a round may take
+_STARTUP_SECONDS = 900.0  # limit for starting and for the first round
+_ROUND_LIMIT = 20  # limit for a round, in multiples of the first round
 
 
-class Absent(Exception):
-    """There is no number for this peer, and why."""
+class PeerUnavailable(Exception):
+    """A peer cannot be measured. The message is the reason."""
 
 
-class Side(NamedTuple):
-    """Where a peer lives."""
+class PeerInstallation(NamedTuple):
+    """Script and Python interpreter of a peer."""
 
     name: str
     script: Path
@@ -38,7 +38,7 @@ class Side(NamedTuple):
 
 
 def parse_peers(text: str | None) -> list[str]:
-    """The names in `--against a,b`; all of them if it is not given.
+    """Return the names in `--against a,b`, or all peers if the option is missing.
 
     >>> parse_peers("pfl, flower")
     ['pfl', 'flower']
@@ -53,7 +53,7 @@ def parse_peers(text: str | None) -> list[str]:
 
 
 def peers_directory() -> Path | None:
-    """`benchmarks/peers` of the repository that we are in, or from which fedopt is installed."""
+    """Return `benchmarks/peers` of the current repository, or of the one from which fedopt is installed."""
     here, package = Path.cwd(), Path(fedopt.__file__).resolve()
     for root in (here, *here.parents, *package.parents):
         if (root / "benchmarks" / "peers" / "setup.py").is_file():
@@ -61,89 +61,88 @@ def peers_directory() -> Path | None:
     return None
 
 
-def find(name: str, directory: Path | None) -> Side:
-    """The peer's script and its Python, or `Absent` with the command that makes them."""
+def find_peer(name: str, directory: Path | None) -> PeerInstallation:
+    """Return the peer's installation, or raise `PeerUnavailable` with the command that installs it."""
     if directory is None:
-        raise Absent("its side is in benchmarks/peers of fedopt's repository; run this command there")
-    root = directory.parent.parent
-    side = Side(name, directory / name / "run.py", root / ".peers" / name / "bin" / "python")
-    if not side.python.exists():
-        raise Absent(f"not installed; python benchmarks/peers/setup.py {name}")
-    return side
+        raise PeerUnavailable("benchmarks/peers was not found; run this command in fedopt's repository")
+    python = directory.parent.parent / ".peers" / name / "bin" / "python"
+    if not python.exists():
+        raise PeerUnavailable(f"not installed; python benchmarks/peers/setup.py {name}")
+    return PeerInstallation(name, directory / name / "run.py", python)
 
 
-class Peer:
-    """A peer at the work, with one round done."""
+class PeerProcess:
+    """A running peer. The constructor waits until its first round is done."""
 
-    def __init__(self, side: Side, work: Path, workers: int) -> None:
-        self.name = side.name
-        self._log = work / f"{side.name}.log"
+    def __init__(self, installation: PeerInstallation, workload: Path, workers: int) -> None:
+        self._log = workload / f"{installation.name}.log"
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "MKL_", "PYTHON"))}
         with open(self._log, "wb") as log:
             self._process = subprocess.Popen(
-                [str(side.python), str(side.script), str(work), str(workers)],
+                [str(installation.python), str(installation.script), str(workload), str(workers)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                start_new_session=True,  # it may start processes, which end with it
+                start_new_session=True,  # a process group, so that its children can be ended with it
             )
         self._buffer = b""
-        self._limit = FIRST_ROUND
+        self._limit = _STARTUP_SECONDS
         try:
-            with Peak(self._process.pid) as peak:
-                self.ready = self._said()
+            with PeakMemory(self._process.pid) as peak:
+                self.ready = self._receive()
         except BaseException:
-            self.close(patience=0.0)
+            self.close(timeout=0.0)
             raise
-        self.megabytes = peak.megabytes
-        self._limit = max(60.0, _PATIENCE * float(self.ready.get("seconds", 0.0)))
+        self.peak_megabytes = peak.megabytes
+        self._limit = max(60.0, _ROUND_LIMIT * float(self.ready.get("seconds", 0.0)))
 
-    def round(self) -> float:
-        """Seconds of one more round."""
+    def run_round(self) -> float:
+        """Run the next round and return its duration in seconds."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"round\n")
             self._process.stdin.flush()
         except OSError:
-            raise self._failed("ended") from None
-        return float(self._said()["seconds"])
+            raise self._failure("ended") from None
+        return float(self._receive()["seconds"])
 
-    def _said(self) -> dict[str, Any]:
-        """The next object that the peer says."""
+    def _receive(self) -> dict[str, Any]:
+        """Wait for the next JSON object from the peer."""
         assert self._process.stdout is not None
-        until = time.monotonic() + self._limit
+        deadline = time.monotonic() + self._limit
         while b"\n" not in self._buffer:
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                raise self._failed(f"said nothing for {self._limit:.0f} s")
-            read = os.read(self._process.stdout.fileno(), 1 << 16)
-            if not read:
-                raise self._failed("ended")
-            self._buffer += read
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not select.select([self._process.stdout], [], [], remaining)[0]:
+                raise self._failure(f"sent no reply for {self._limit:.0f} s")
+            received = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not received:
+                raise self._failure("ended")
+            self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            said = json.loads(line)
+            reply = json.loads(line)
         except ValueError:
-            raise self._failed(f"said {line[:80]!r}") from None
-        if not isinstance(said, dict):
-            raise self._failed(f"said {line[:80]!r}")
-        if "absent" in said:
-            raise Absent(str(said["absent"]))
-        return said
+            reply = None
+        if not isinstance(reply, dict):
+            raise self._failure(f"sent an invalid reply: {line[:80]!r}")
+        if "absent" in reply:
+            raise PeerUnavailable(str(reply["absent"]))
+        return reply
 
-    def _failed(self, how: str) -> Absent:
+    def _failure(self, event: str) -> PeerUnavailable:
+        """Build the error, with the last line of the peer's log."""
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        last = f" ({lines[-1].strip()[:200]})" if lines else ""
-        return Absent(f"its process {how}{last}")
+        last_line = f" ({lines[-1].strip()[:200]})" if lines else ""
+        return PeerUnavailable(f"its process {event}{last_line}")
 
-    def close(self, patience: float = 20.0) -> None:
-        """End the peer and whatever it started; it has some seconds to do so itself."""
+    def close(self, timeout: float = 20.0) -> None:
+        """Close the peer's input, wait for it to exit, then kill it and all processes that it started."""
         assert self._process.stdin is not None and self._process.stdout is not None
         with suppress(OSError):
-            self._process.stdin.close()  # the end of its input is the end of its work
+            self._process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=patience)
+            self._process.wait(timeout=timeout)
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

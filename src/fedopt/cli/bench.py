@@ -1,8 +1,9 @@
-"""`fedopt bench`: how fast, beside the machine and beside other simulators."""
+"""`fedopt bench`: measure speed, compared with matrix products and other simulators."""
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,43 +14,41 @@ from fedopt.cli.options import Json, Workers
 
 def bench(
     tasks: Annotated[
-        list[str] | None, typer.Argument(help="Tasks of `fedopt tasks`; all by default.", metavar="TASK")
+        list[str] | None, typer.Argument(help="Tasks of `fedopt tasks`; default: all.", metavar="TASK")
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
-            help="Some of pfl, fedjax, flower; those that are installed by default, '' for none.",
+            help="Some of pfl, fedjax, flower; default: all that are installed, '' for none.",
             metavar="A,B,...",
         ),
     ] = None,
-    repeats: Annotated[int, typer.Option(help="Rounds of every side that count.")] = 5,
+    repeats: Annotated[int, typer.Option(help="Measured rounds of each simulator.")] = 5,
     workers: Workers = None,
     clients: Annotated[
-        int | None, typer.Option(help="Clients in the round of all sides; the paper's number by default.")
+        int | None, typer.Option(help="Clients per round for all simulators; default: the paper's number.")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="At most so many steps of each client; all by default.")
-    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Maximum steps per client; default: no maximum.")] = None,
     seconds: Annotated[
-        float, typer.Option(help="Begin no further repeat of a task after so many seconds.")
+        float, typer.Option(help="Start no further repeat of a task after this many seconds.")
     ] = 300.0,
     write: Annotated[
-        Path | None, typer.Option(help="Put the table between the markers of this document.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Write the table between the markers of this document.", metavar="FILE"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure rounds per second, beside the machine's matrix products and other simulators."""
+    """Measure rounds per second, compared with matrix products and other simulators."""
     from fedopt.bench import command
-    from fedopt.bench.document import Block
+    from fedopt.bench.marked_block import MarkedBlock
+    from fedopt.bench.result_table import markdown_lines, print_result
 
-    def say(line: str) -> None:
-        typer.echo(line, err=True)
-
-    block = Block(write, "bench") if write is not None else None
-    result = command.bench(tasks or [], against, repeats, workers, clients, steps, seconds, say)
+    block = MarkedBlock(write, "bench") if write is not None else None
+    log = partial(typer.echo, err=True)
+    result = command.bench(tasks or [], against, repeats, workers, clients, steps, seconds, log)
     if block is not None:
-        block.write(command.document_lines(result))
+        block.write(markdown_lines(result))
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        command.print_result(result)
+        print_result(result)

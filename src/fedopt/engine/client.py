@@ -84,7 +84,10 @@ class ClientWork:
     def gradient(self, x: Vector, batch: Batch) -> Vector:
         """The gradient of the batch's loss at `x`, flat; the loss is noted in the books."""
         self._flat.bind(x, self._part)
-        gradients = torch.autograd.grad(self._objective(batch), self._flat.parameters, materialize_grads=True)
+        with self._problem.profile("pass", self.round.t):
+            gradients = torch.autograd.grad(
+                self._objective(batch), self._flat.parameters, materialize_grads=True
+            )
         return torch.cat([g.reshape(-1) for g in gradients])
 
     def descend(self, x_i: Vector) -> None:
@@ -93,7 +96,8 @@ class ClientWork:
         parameters, eta_l = self._flat.parameters, self.round.eta_l
         with self._flat.descending(eta_l if self._problem.penalty is None else None):
             for batch in self.batches():
-                gradients = torch.autograd.grad(self._objective(batch), parameters, allow_unused=True)
+                with self._problem.profile("pass", self.round.t):
+                    gradients = torch.autograd.grad(self._objective(batch), parameters, allow_unused=True)
                 moved = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None]
                 with torch.no_grad():
                     for p, g in moved:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedopt.algorithms import Algorithm, ClientResult
+from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
 from fedopt.tasks.base import Loss, Metric, Prepare, Touched
 
-Client = Callable[..., ClientResult]  # like `Algorithm.client`
+# Called with "client" around a client's training and with "pass" around each forward and backward pass;
+# the second argument is the round.
+Profile = Callable[[str, int], AbstractContextManager[object]]
+
+
+def no_profile(section: str, t: int) -> AbstractContextManager[None]:
+    """Measure nothing."""
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -61,5 +69,4 @@ class Problem:
     penalty: Callable[[nn.Module], Tensor] | None = None
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None
     touched: Touched | None = None
-    # wraps the function that trains one client, for measurements
-    wrap_client: Callable[[Client], Client] | None = None
+    profile: Profile = no_profile  # set by benchmarks to measure where the time goes

@@ -16,7 +16,7 @@ from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork, tensors
 from fedopt.engine.in_place_sgd import in_place
-from fedopt.engine.problem import Client, Problem
+from fedopt.engine.problem import Problem
 from fedopt.errors import FedoptError, RunError, UserError
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import Part
@@ -123,12 +123,9 @@ class Runner:
         self.problem = problem
         self.federation = federation
         self.algorithm = problem.algorithm()
-        self.client = self._wrapped(in_place(self.algorithm.client))
+        self.client = in_place(self.algorithm.client)
         self.sample = sample
         self.work: Callable[..., ClientWork] = ClientWork  # `vectorised` has another
-
-    def _wrapped(self, client: Client) -> Client:
-        return client if self.problem.wrap_client is None else self.problem.wrap_client(client)
 
     def run(
         self,
@@ -189,7 +186,10 @@ class Runner:
         self.flat.train()
         marks = self.flat.buffer_marks()
         versions = [v._version for v in sent]
-        with seeded(self.problem.seed, "client", job.round.t, client):
+        with (
+            seeded(self.problem.seed, "client", job.round.t, client),
+            self.problem.profile("client", job.round.t),
+        ):
             result = self.client(work, *sent)
         self._check_result(result, sent[0])
         if versions != [v._version for v in sent]:

@@ -73,7 +73,7 @@ class _Runner(Runner):
         self.stack: Stack | None = Stack(problem, device)
         self.fallback_reason = ""
         self._held: dict[torch.Size, int] = {}  # floats of the forward pass, by the shape of the inputs
-        self.work, self.client = self._asking, self._wrapped(self.algorithm.client)
+        self.work, self.client = self._asking, self.algorithm.client
 
     def _asking(self, *arguments: Any) -> ClientWork:
         work = _Asking(*arguments)

@@ -1,6 +1,6 @@
-"""What the sides of all peers have in common: reading the work, and doing a round when asked to.
+"""Shared by the peers' scripts: read the workload, run a round on request and reply.
 
-Needs the standard library and NumPy alone, so that it runs in every peer's environment.
+It needs only the standard library and NumPy, so that it runs in every peer's environment.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Work:
-    """One task's round (fedopt/experiments/bench/work.py writes it)."""
+class PeerWorkload:
+    """One round of one task, written by `src/fedopt/bench/workload.py`."""
 
     directory: Path
     workers: int
     settings: dict[str, Any]  # task, batch_size, client_lr, server_lr, reduction, parameters, count, clients
-    x: np.ndarray  # (count,): the parameters one after the other
+    x: np.ndarray  # (count,): all parameters, concatenated
     cohort: list[tuple[np.ndarray, np.ndarray]]  # inputs and targets of each client
 
     @property
@@ -39,50 +39,50 @@ class Work:
         return [client["id"] for client in self.settings["clients"]]
 
     def parameters(self) -> Arrays:
-        """The initial parameters by name, in the order of `x`."""
-        found, start = {}, 0
+        """Return the initial parameters by name, in the order of `x`."""
+        parameters, start = {}, 0
         for name, shape in self.settings["parameters"]:
             size = int(np.prod(shape, dtype=np.int64))
-            found[name] = self.x[start : start + size].reshape(shape).copy()
+            parameters[name] = self.x[start : start + size].reshape(shape).copy()
             start += size
         assert start == self.settings["count"] == len(self.x)
-        return found
+        return parameters
 
     def write_x(self, peer: str, parameters: Arrays) -> None:
-        """Leave the model after the first round, to be compared with fedopt's."""
-        parts = []
+        """Write the model after the first round. fedopt compares it with its own."""
+        vectors = []
         for name, shape in self.settings["parameters"]:
             assert list(parameters[name].shape) == list(shape), (name, parameters[name].shape, shape)
-            parts.append(np.asarray(parameters[name], dtype=np.float32).ravel())
-        np.save(self.directory / f"{peer}_x.npy", np.concatenate(parts))
+            vectors.append(np.asarray(parameters[name], dtype=np.float32).ravel())
+        np.save(self.directory / f"{peer}_x.npy", np.concatenate(vectors))
 
 
-def read_work(directory: str, workers: str) -> Work:
+def read_workload(directory: str, workers: str) -> PeerWorkload:
     path = Path(directory)
     settings = json.loads((path / "work.json").read_text())
     with np.load(path / "cohort.npz", allow_pickle=False) as file:
         cohort = [(file[f"{i}_0"], file[f"{i}_1"]) for i in range(len(settings["clients"]))]
-    return Work(path, int(workers), settings, np.load(path / "x.npy", allow_pickle=False), cohort)
+    return PeerWorkload(path, int(workers), settings, np.load(path / "x.npy", allow_pickle=False), cohort)
 
 
-class Voice:
-    """The line to fedopt: what it says is JSON; whatever else is printed goes to the log."""
+class Channel:
+    """The connection to fedopt. Replies are JSON; all other output is redirected to standard error."""
 
     def __init__(self) -> None:
         self._out = os.fdopen(os.dup(1), "w")
         os.dup2(2, 1)
 
-    def say(self, **what: Any) -> None:
-        self._out.write(json.dumps(what) + "\n")
+    def send(self, **reply: Any) -> None:
+        self._out.write(json.dumps(reply) + "\n")
         self._out.flush()
 
-    def asked(self) -> bool:
-        """Wait for the next request; False when there will be none."""
+    def wait_for_request(self) -> bool:
+        """Wait for the next request. Return False when there are no more."""
         return sys.stdin.readline() == "round\n"
 
-    def absent(self, why: str) -> None:
-        """There is no such side: say so and leave."""
-        self.say(absent=why)
+    def exit_as_absent(self, reason: str) -> None:
+        """Report that the peer cannot run this workload, and exit."""
+        self.send(absent=reason)
         sys.exit(0)
 
 
@@ -90,14 +90,16 @@ def versions(*packages: str) -> dict[str, str]:
     return {name: version(name) for name in packages}
 
 
-def serve(voice: Voice, round: Callable[[], None], after_first: Callable[[], None], **ready: Any) -> None:
-    """The life of a side whose rounds are calls of a function: one to warm up, then one for each request."""
+def serve(
+    channel: Channel, run_round: Callable[[], None], after_first: Callable[[], None], **ready: Any
+) -> None:
+    """Run one round to warm up, then one round for each request."""
     start = time.perf_counter()
-    round()
+    run_round()
     seconds = time.perf_counter() - start
     after_first()
-    voice.say(seconds=seconds, **ready)
-    while voice.asked():
+    channel.send(seconds=seconds, **ready)
+    while channel.wait_for_request():
         start = time.perf_counter()
-        round()
-        voice.say(seconds=time.perf_counter() - start)
+        run_round()
+        channel.send(seconds=time.perf_counter() - start)

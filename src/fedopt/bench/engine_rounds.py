@@ -1,0 +1,81 @@
+"""Rounds of fedopt's engine on one worker process per core, as in `fedopt run`."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from fedopt.algorithms.base import Vector
+from fedopt.bench.memory import PeakMemory
+from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
+from fedopt.bench.workload import SEED, BenchmarkWorkload
+from fedopt.engine.client_state import MemoryTable
+from fedopt.engine.executors.processes import Processes
+from fedopt.engine.round import Setting, own, run_round
+from fedopt.engine.worker import single_thread
+from fedopt.errors import Diverged
+
+
+class TimedRound(NamedTuple):
+    """Duration of one round, and the time of its workers."""
+
+    seconds: float
+    workers: WorkerTimes
+
+
+def _select_all(seed: int, t: int, population: int, cohort: int) -> list[int]:
+    return list(range(population))
+
+
+class EngineRounds:
+    """The engine with started workers. The constructor runs a first round, which is not timed."""
+
+    def __init__(self, workload: BenchmarkWorkload, workers: int) -> None:
+        self._workload = workload
+        self.workers = workers
+        problem = with_timing(workload.problem, workload.directory)
+        self._executor = Processes(workers)
+        try:
+            federation = problem.federation()
+            self._executor.load(problem, federation, ())
+            algorithm = problem.algorithm()
+            self._setting = Setting(
+                algorithm=algorithm,
+                executor=self._executor,
+                clients=federation.train,
+                sampler=_select_all,
+                cohort=len(workload.examples),
+                seed=SEED,
+                table=MemoryTable(),
+            )
+            self._state = own(self._setting, algorithm.init(workload.x))
+            self._t = 0
+            with PeakMemory(os.getpid(), only=[os.getpid(), *self._executor.pids]) as peak:
+                self.run_round()
+        except BaseException:
+            self.close()
+            raise
+        self.x_after_first_round: Vector = self._state.x.clone()
+        self.peak_megabytes = peak.megabytes
+
+    def run_round(self) -> TimedRound:
+        """Run the next round from the current state."""
+        with single_thread():
+            start = time.perf_counter()
+            self._state, report = run_round(
+                self._setting, self._state, self._t, self._workload.client_lr, 1.0, in_place=True
+            )
+            seconds = time.perf_counter() - start
+        if report.clients != len(self._workload.examples):
+            raise Diverged(
+                f"{self._workload.task}: only {report.clients} of {len(self._workload.examples)} clients "
+                "returned a finite update, so the measurement is not valid",
+                round=self._t + 1,
+                clients=report.rejected,
+            )
+        self._t += 1
+        return TimedRound(seconds, read_times(self._workload.directory, self._t - 1))
+
+    def close(self) -> None:
+        self._executor.close()

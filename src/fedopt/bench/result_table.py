@@ -1,0 +1,100 @@
+"""A benchmark result as a table on the terminal and in a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedopt.bench.peers import PEERS
+
+_COLUMNS = ("task", "round", "rounds/s", "steps/s", "GEMM share", "engine overhead", "memory")
+
+
+def table_rows(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows as text."""
+    tasks = result["tasks"]
+    peers = [name for name in PEERS if any(name in numbers["ratio"] for numbers in tasks.values())]
+    header = [*_COLUMNS, *(f"x {name}" for name in peers)]
+    return header, [_row(task, numbers, peers) for task, numbers in tasks.items()]
+
+
+def _row(task: str, numbers: dict[str, Any], peers: list[str]) -> list[str]:
+    megabytes = numbers["peak_memory_mb"]
+    low, high = numbers["seconds_range"]
+    row = [
+        task + ("*" if numbers["cut"] else ""),
+        f"{numbers['seconds']:.3g} s ({low:.3g}-{high:.3g})",
+        f"{numbers['rounds_per_s']:.3g}",
+        f"{numbers['steps_per_s']:.3g}",
+        f"{numbers['gemm_share']:.0%}",
+        f"{numbers['engine_share']:.1%}",
+        "-" if megabytes is None else f"{megabytes:,.0f} MB",
+    ]
+    for name in peers:
+        if name not in numbers["ratio"]:
+            row.append("absent")
+            continue
+        low, high = numbers["ratio_range"][name]
+        row.append(f"{numbers['ratio'][name]:.2f} ({low:.2f}-{high:.2f})")
+    return row
+
+
+def table_notes(result: dict[str, Any]) -> list[str]:
+    """Return the explanations that belong below the table."""
+    notes = [
+        f"{result['workers']} workers. Values are medians over the repeats, with minimum and maximum in "
+        "brackets. GEMM share: time of the matrix products alone, at their real shapes, divided by the time "
+        "of our round. Engine overhead: share of the workers' time outside forward and backward passes, "
+        "including waiting. Memory: peak of the summed PSS of our processes. x PEER: time of the peer's "
+        "round divided by the time of our round."
+    ]
+    if "so_lr" in result["tasks"]:
+        notes.append("so_lr: the matrix products are those of dense bags of words, which the engine avoids.")
+    cut = [f"{task}: {numbers['cut']}" for task, numbers in result["tasks"].items() if numbers["cut"]]
+    if cut:
+        notes.append(f"* shorter than the paper's round, for all simulators: {'; '.join(cut)}")
+    return notes
+
+
+def print_result(result: dict[str, Any]) -> None:
+    console = Console(emoji=False)
+    if not console.is_terminal:
+        console.width = 140
+    header, rows = table_rows(result)
+    table = Table(title="Speed at the paper's settings, synthetic data", title_justify="left")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="right" if index else "left", no_wrap=not index)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    for note in table_notes(result):
+        console.print(note, highlight=False, markup=False)
+
+
+def markdown_lines(result: dict[str, Any]) -> list[str]:
+    """Return the table, its notes and the settings of the peers as Markdown."""
+    header, rows = table_rows(result)
+    machine = result["machine"]
+    tasks_by_setting: dict[str, list[str]] = {}
+    for task, numbers in result["tasks"].items():
+        for name, peer in numbers["peers"].items():
+            tasks_by_setting.setdefault(f"{name}: {_peer_settings(peer)}", []).append(task)
+    return [
+        f"{result['date'][:10]}, commit {result['commit'] or 'unknown'}, {machine['cpu']} with "
+        f"{machine['cores']} cores, {machine['system']}, Python {machine['python']}, torch "
+        f"{machine['torch']}.",
+        "",
+        f"| {' | '.join(header)} |",
+        f"|{'|'.join(['---', *['---:'] * (len(header) - 1)])}|",
+        *(f"| {' | '.join(row)} |".replace("*", r"\*") for row in rows),
+        "",
+        *(note.replace("*", r"\*") for note in table_notes(result)),
+        *(f"{setting} ({', '.join(tasks)})" for setting, tasks in tasks_by_setting.items()),
+    ]
+
+
+def _peer_settings(peer: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in (peer["versions"] or {}).items())
+    return f"{versions}; {peer['settings']}"

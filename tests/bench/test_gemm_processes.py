@@ -1,0 +1,22 @@
+"""Processes that time matrix products."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from fedopt.bench.gemm_processes import GemmProcesses
+from fedopt.bench.matrix_products import MatrixProduct
+from fedopt.bench.memory import process_tree
+
+
+def test_products_are_timed_in_processes_that_end_on_close():
+    before = set(process_tree(os.getpid()))
+    products = [MatrixProduct("outputs", 8, 16, 4), MatrixProduct("weight", 4, 8, 16, times=2)]
+    with GemmProcesses(products, workers=1) as gemm:
+        assert 0 < gemm.step_seconds() < 1
+        assert set(process_tree(os.getpid())) - before
+    time.sleep(0.2)
+    remaining = set(process_tree(os.getpid())) - before
+    assert not {pid for pid in remaining if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
