@@ -1,7 +1,7 @@
-"""Fills the parts of the documents that come from the code, between `<!-- name -->` and `<!-- /name -->`.
+"""Generate the parts of the documents between `<!-- name -->` and `<!-- /name -->` from the code.
 
-python docs/generate.py            # rewrites them
-python docs/generate.py --check    # exits 1 if one is out of date, as the tests do
+python docs/generate.py            # update the documents
+python docs/generate.py --check    # exit with 1 if a document is out of date
 """
 
 from __future__ import annotations
@@ -13,34 +13,33 @@ from pathlib import Path
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.cli.listings import result_text
-from fedopt.tasks import TASKS
+from fedopt.tasks import TASKS, Task
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "docs/tasks.md")
 
 
-def code(example: str) -> str:
-    """An example as it is, without its docstring's quotes being touched."""
+def embed_example(example: str) -> str:
     return f"```python\n{(ROOT / 'examples' / example).read_text()}```"
 
 
-def table(*rows: tuple[object, ...]) -> str:
-    head, *body = [f"| {' | '.join(map(str, row))} |" for row in rows]
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+def format_table(*rows: tuple[object, ...]) -> str:
+    header, *body = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join([header, "|" + "---|" * len(rows[0]), *body])
 
 
-def algorithms() -> str:
+def list_algorithms() -> str:
     rows = [(f"`{name}`", entry.what, entry.paper) for name, entry in ALGORITHMS.items()]
     names = ", ".join(f"`{name}`" for name in OPTIMIZERS)
     return (
-        table(("name", "what it is", "in the paper"), *rows)
-        + f"\n\nOptimizers, for clients and server alike: {names}. Schedules for both rates: "
+        format_table(("name", "description", "in the paper"), *rows)
+        + f"\n\nOptimizers for clients and the server: {names}. Learning-rate schedules for both: "
         + ", ".join(f"`{name}`" for name in SCHEDULES)
-        + ", each with linear warm-up."
+        + ", each with optional linear warm-up."
     )
 
 
-def tasks() -> str:
+def list_tasks() -> str:
     rows: list[tuple[object, ...]] = []
     for task in TASKS.values():
         paper = task.paper
@@ -48,56 +47,66 @@ def tasks() -> str:
         d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
         settings = (f"{paper.rounds:,}", paper.clients_per_round, paper.batch_size)
         rows.append((f"`{task.name}`", task.what, f"{d:,}", task.metric, *settings))
-    return table(("name", "what", "parameters", "metric", "rounds", "clients a round", "batch"), *rows)
+    header = ("name", "description", "parameters", "metric", "rounds", "clients per round", "batch size")
+    return format_table(header, *rows)
 
 
-def _log(values: Iterable[float | None]) -> str:
+def _join_rates(values: Iterable[float | None]) -> str:
     return " / ".join(f"{value:g}" for value in values if value is not None)
 
 
-def settings() -> str:
-    """The paper's settings, best rates and results of every task."""
-    parts = []
+def _describe_metrics(task: Task) -> str:
+    better = f"{task.better} is better"
+    if len(task.metrics) == 1:
+        return f"Metric: {task.metric} ({better})."
+    return f"Metrics: {', '.join(task.metrics)} ({better}). The main metric is {task.metric}."
+
+
+def describe_settings() -> str:
+    """Describe the paper's settings, best rates and results of every task."""
+    sections = []
     for task in TASKS.values():
         paper = task.paper
         assert paper is not None
         grids = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
         grid = ", ".join(f"{name}={g.first:g}:{g.last:g}:{g.step:g}" for name, g in grids.items())
-        options = {"data": task.federation, "model": task.model, "loss": task.loss}
-        keys = [f"`{t}.{key}`" for t, factory in options.items() for key in keywords(factory)]
+        factories = {"data": task.federation, "model": task.model, "loss": task.loss}
+        keys = [f"`{part}.{key}`" for part, factory in factories.items() for key in keywords(factory)]
         keys += [f"`data.{key}`" for key in keywords(task.prepare)]
-        parts += [
+        sections += [
             f"## `{task.name}`",
-            f"{task.what[0].upper()}{task.what[1:]}. Metrics: {', '.join(task.metrics)}; the first is the "
-            f"headline, {task.better} is better. The loss of a batch is the {task.reduction} over its "
-            f"examples. {paper.rounds:,} rounds of {paper.clients_per_round} clients, batch "
-            f"{paper.batch_size}.",
-            f"Grid (log10): `{grid}`. Options: {', '.join(keys)}.",
-            table(
+            f"{task.what[0].upper()}{task.what[1:]}. {_describe_metrics(task)} The loss of a batch is the "
+            f"{task.reduction} over its examples. {paper.rounds:,} rounds, {paper.clients_per_round} "
+            f"clients per round, batch size {paper.batch_size}.",
+            f"Grid (log10): `{grid}`. Configuration keys: {', '.join(keys)}.",
+            format_table(
                 ("", *paper.rates),
-                ("best log10 rates: client / server / tau", *(_log(rates) for rates in paper.rates.values())),
-                ("the paper's result", *(result_text(task, paper.results[name]) for name in paper.rates)),
+                (
+                    "best rates (log10): client / server / tau",
+                    *(_join_rates(rates) for rates in paper.rates.values()),
+                ),
+                ("result in the paper", *(result_text(task, paper.results[name]) for name in paper.rates)),
             ),
         ]
-    return "\n\n".join(parts)
+    return "\n\n".join(sections)
 
 
-PARTS = {
-    "settings": settings,
-    "quickstart": lambda: code("quickstart.py"),
-    "my_algorithm": lambda: code("my_algorithm.py"),
-    "algorithms": algorithms,
-    "tasks": tasks,
+GENERATORS = {
+    "settings": describe_settings,
+    "quickstart": lambda: embed_example("quickstart.py"),
+    "my_algorithm": lambda: embed_example("my_algorithm.py"),
+    "algorithms": list_algorithms,
+    "tasks": list_tasks,
 }
 
 
-def fill(text: str) -> str:
-    """`text` with every part between its marks made anew."""
-    for name, make in PARTS.items():
+def update(text: str) -> str:
+    """Return `text` with all marked parts generated again."""
+    for name, generate in GENERATORS.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, found, rest = text.partition(begin)
-        if found:
-            text = f"{before}{begin}{make()}\n{end}{rest.partition(end)[2]}"
+        before, marker, rest = text.partition(begin)
+        if marker:
+            text = f"{before}{begin}{generate()}\n{end}{rest.partition(end)[2]}"
     return text
 
 
@@ -105,7 +114,7 @@ def main() -> None:
     stale = []
     for name in DOCUMENTS:
         path = ROOT / name
-        before, after = path.read_text(), fill(path.read_text())
+        before, after = path.read_text(), update(path.read_text())
         if before != after:
             stale.append(name)
             if "--check" not in sys.argv:

@@ -49,7 +49,7 @@ def test_shortened_workload_describes_the_cut(small_workload):
     widths = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
     forward = sum(a * b for a, b in zip(widths, widths[1:], strict=False))
     assert small_workload.examples == (20, 20) and small_workload.steps == (1, 1)
-    assert small_workload.cut == "2 of 10 clients, at most 1 steps per client"
+    assert small_workload.cut == "2 of 10 clients, steps per client limited to 1"
     assert small_workload.multiply_adds == 40 * (3 * forward - 784 * 1000)
 
 

@@ -44,7 +44,7 @@ def _row(task: str, numbers: dict[str, Any], peers: list[str]) -> list[str]:
 def table_notes(result: dict[str, Any]) -> list[str]:
     """Return the explanations that belong below the table."""
     notes = [
-        f"{result['workers']} workers. Values are medians over the repeats, with minimum and maximum in "
+        f"Workers: {result['workers']}. Values are medians over the repeats, with minimum and maximum in "
         "brackets. GEMM share: time of the matrix products alone, at their real shapes, divided by the time "
         "of our round. Engine overhead: share of the workers' time outside forward and backward passes, "
         "including waiting. Memory: peak of the summed PSS of our processes. x PEER: time of the peer's "

@@ -96,7 +96,7 @@ def build_workload(task: str, directory: Path, clients: int | None, steps: int |
     if len(cohort) != config.clients_per_round:
         cuts.append(f"{len(cohort)} of {config.clients_per_round} clients")
     if steps:
-        cuts.append(f"at most {steps} steps per client")
+        cuts.append(f"steps per client limited to {steps}")
     return BenchmarkWorkload(
         task=task,
         directory=directory,
