@@ -1,6 +1,6 @@
-"""Numbers as text: metric values with their unit, settings and durations.
+"""Format numbers as text: metrics with their unit, settings, learning rates and durations.
 
-Files keep raw values. Tables, pages and messages format them here so that they look the same everywhere.
+Files contain raw values. All tables, pages and messages use these formats.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ class Unit(NamedTuple):
     digits: int
     suffix: str
 
-    def text(self, value: float, half_width: float | None = None) -> str:
-        """The value, with the half-width of its confidence interval if given."""
+    def format(self, value: float, half_width: float | None = None) -> str:
+        """Format a value, with the half-width of its confidence interval if given."""
         interval = "" if half_width is None else f" ± {half_width * self.factor:,.{self.digits}f}"
         return f"{value * self.factor:,.{self.digits}f}{interval}{self.suffix}"
 
-    def rounded(self, value: float) -> str:
-        """The value with three significant digits."""
+    def format_rounded(self, value: float) -> str:
+        """Format a value with three significant digits."""
         return f"{float(f'{value * self.factor:.3g}'):,.10g}{self.suffix}"
 
 
-def unit_of(metric: str) -> Unit:
-    """The unit in which a metric is displayed.
+def metric_unit(metric: str) -> Unit:
+    """Return the unit in which a metric is displayed.
 
-    >>> unit_of("accuracy").text(0.7941), unit_of("accuracy").text(0.5, 0.012), unit_of("mse").text(0.01698)
+    >>> accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
+    >>> accuracy.format(0.7941), accuracy.format(0.5, 0.012), mse.format(0.01698)
     ('79.4 %', '50.0 ± 1.2 %', '16.98')
     """
     name = metric.replace("_", " ")
@@ -46,14 +47,14 @@ def unit_of(metric: str) -> Unit:
 
 
 def is_fraction(metric: str) -> bool:
-    """Whether the metric lies between 0 and 1 and is displayed in percent."""
+    """Return whether a metric lies between 0 and 1 and is displayed in percent."""
     return any(word in metric for word in _PERCENT_METRICS)
 
 
-def setting_text(value: object) -> str:
-    """A configuration value: floats with four significant digits, booleans as in TOML.
+def format_setting(value: object) -> str:
+    """Format a configuration value: floats with four significant digits, booleans as in TOML.
 
-    >>> setting_text(0.03162277660168379), setting_text(True), setting_text(1e-05), setting_text(1.0)
+    >>> format_setting(0.03162277660168379), format_setting(True), format_setting(1e-05), format_setting(1.0)
     ('0.03162', 'true', '1e-05', '1')
     """
     if isinstance(value, bool):
@@ -61,11 +62,20 @@ def setting_text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def column_format(values: Sequence[float | None]) -> Callable[[float], str]:
-    """A format for one table column: the smallest value keeps three significant digits.
+def format_exponent(rate: float) -> str:
+    """Format the decimal logarithm of a learning rate.
 
-    >>> show = column_format([0.8123, 12.5])
-    >>> show(0.8123), show(12.5)
+    >>> format_exponent(0.1), format_exponent(10**-1.5), format_exponent(0.02), format_exponent(1.0)
+    ('−1', '−1.5', '−1.7', '0')
+    """
+    return f"{round(math.log10(rate), 2) + 0.0:g}".replace("-", "−")
+
+
+def column_formatter(values: Sequence[float | None]) -> Callable[[float], str]:
+    """Return a formatter for a table column: the smallest value keeps three significant digits.
+
+    >>> format_number = column_formatter([0.8123, 12.5])
+    >>> format_number(0.8123), format_number(12.5)
     ('0.812', '12.500')
     """
     sizes = [abs(value) for value in values if value]
@@ -82,10 +92,10 @@ _DURATIONS = (
 )
 
 
-def duration(seconds: float) -> str:
-    """A duration in the largest suitable unit.
+def format_duration(seconds: float) -> str:
+    """Format a duration in the largest suitable unit.
 
-    >>> [duration(s) for s in (0, 42, 600, 7200, 400000, 4e7)]
+    >>> [format_duration(s) for s in (0, 42, 600, 7200, 400000, 4e7)]
     ['0 s', '42 s', '10 min', '2.0 h', '4.6 days', '1.3 years']
     """
     for limit, size, unit, digits in _DURATIONS:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small import run
 from written import write_trial
 
-from fedopt.analysis.heatmap import Distance, distance_of, ease, grids, maps
+from fedopt.analysis.heatmap import HeatMap, Tolerance, find_grids, metric_tolerance
 from fedopt.errors import RunError
 from fedopt.runs.discover import find_runs
 from fedopt.runs.records import RunRecord
@@ -28,10 +28,14 @@ def trials(root: Path, name: str, values: dict[tuple[float, ...], Any], **info: 
     return found
 
 
+def maps(records: list[RunRecord]) -> list[HeatMap]:
+    return [heat_map for grid in find_grids(records) for heat_map in grid.heat_maps()]
+
+
 def test_a_map_has_the_rates_ascending_and_a_cell_for_each_trial(tmp_path: Path) -> None:
     values = {(1.0, 0.1): 0.3, (0.1, 1.0): 0.4, (0.1, 0.1): 0.2}  # none at (1, 1)
     (found,) = maps(trials(tmp_path, "fedavg", values))
-    assert (found.method, found.tau) == ("fedavg", None)
+    assert (found.grid.method, found.tau) == ("fedavg", None)
     assert (found.client_rates, found.server_rates) == ((0.1, 1.0), (0.1, 1.0))
     assert {at: trial.value for at, trial in found.cells.items()} == values
 
@@ -41,20 +45,22 @@ def test_each_tau_has_its_map_and_one_can_be_selected(tmp_path: Path) -> None:
     adaptive = {(c, s, tau): 0.1 * at for tau in (1e-1, 1e-3) for at, (c, s) in enumerate(rates)}
     records = trials(tmp_path, "fedadam", adaptive)
     records += trials(tmp_path, "fedavg", dict.fromkeys(rates, 0.2))
-    assert [(m.method, m.tau) for m in maps(records)] == [
+    assert [(m.grid.method, m.tau) for m in maps(records)] == [
         ("fedadam", 1e-3),
         ("fedadam", 1e-1),
         ("fedavg", None),
     ]
-    assert [(m.method, m.tau) for m in maps(records, tau=1e-3)] == [("fedadam", 1e-3), ("fedavg", None)]
-    assert [len(grid.trials) for grid in grids(records)] == [8, 4]  # v_{-1} = tau^2 makes no second method
+    assert [len(grid.trials) for grid in find_grids(records)] == [
+        8,
+        4,
+    ]  # v_{-1} follows tau
 
 
 def test_one_rate_is_no_map_but_a_grid_that_can_be_judged(tmp_path: Path) -> None:
     records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.5, (1.0, 1.0): 0.6})
     assert maps(records) == []
-    assert [len(grid.trials) for grid in grids(records)] == [2]
-    assert grids(records[:1]) == []
+    assert [len(grid.trials) for grid in find_grids(records)] == [2]
+    assert find_grids(records[:1]) == []
 
 
 def test_rates_written_in_two_ways_meet_on_one_axis(tmp_path: Path) -> None:
@@ -69,7 +75,7 @@ def test_two_grids_of_one_algorithm_are_told_apart_by_their_settings(tmp_path: P
     for variant in ("as_run", "as_printed"):
         trials(tmp_path / variant, "fedavg", dict.fromkeys(rates, 0.2), settings={"variant": variant})
     found = maps(find_runs([tmp_path]).records)
-    assert sorted(m.method for m in found) == ["fedavg (variant as_printed)", "fedavg (variant as_run)"]
+    assert sorted(m.grid.method for m in found) == ["fedavg (variant as_printed)", "fedavg (variant as_run)"]
 
 
 def test_seeds_are_one_trial_and_a_repeated_run_the_longer_one(tmp_path: Path) -> None:
@@ -79,7 +85,7 @@ def test_seeds_are_one_trial_and_a_repeated_run_the_longer_one(tmp_path: Path) -
         for seed in (0, 1, 2)
     ]
     again = write_trial(tmp_path / "again", "fedavg", (0.1, 1.0), 0.9)  # the same configuration and length
-    (grid,) = grids([*records, again])
+    (grid,) = find_grids([*records, again])
     assert [trial.value for trial in grid.trials] == pytest.approx([0.3, 0.3])  # (0.2 + 0.3 + 0.4) / 3
     assert [len(trial.group.records) for trial in grid.trials] == [3, 3]
 
@@ -91,10 +97,12 @@ def test_the_best_and_the_papers_choice_are_two_questions(tmp_path: Path) -> Non
         write_trial(tmp_path / "c", "fedavg", (10.0, 1.0), 0.99, train_loss=0.01, status="diverged"),
         write_trial(tmp_path / "d", "fedavg", (100.0, 1.0), 0.98, train_loss=0.02, status="pruned"),
     ]
-    (grid,) = grids(records)
+    (grid,) = find_grids(records)
     assert grid.best and grid.best.client_lr == 0.1
-    assert grid.chosen and grid.chosen.client_lr == 1.0  # the smallest train loss of the trials that are done
-    (lower,) = grids([r._replace(info=r.info | {"better": "lower", "metric": "mse"}) for r in records])
+    assert (
+        grid.papers_choice and grid.papers_choice.client_lr == 1.0
+    )  # smallest train loss
+    (lower,) = find_grids([r._replace(info=r.info | {"better": "lower", "metric": "mse"}) for r in records])
     assert lower.best and lower.best.client_lr == 1.0
 
 
@@ -103,20 +111,20 @@ def test_the_best_and_the_papers_choice_are_two_questions(tmp_path: Path) -> Non
 
 def share(root: Path, values: list[Any], metric: str = "accuracy", better: str = "higher") -> Any:
     points = {(10.0**at, 1.0): value for at, value in enumerate(values)}
-    (grid,) = grids(trials(root, "fedavg", points, metric=metric, better=better))
-    return ease(grid, distance_of(metric))
+    (grid,) = find_grids(trials(root, "fedavg", points, metric=metric, better=better))
+    return grid.near_best(metric_tolerance(metric))
 
 
 def test_accuracy_within_one_point_of_the_best_is_near_it(tmp_path: Path) -> None:
     found = share(tmp_path, [0.80, 0.79, 0.785, "diverged"])
     assert (found.share, found.within, found.total) == (0.5, 2, 4)
-    assert found.distance.text == "1 percentage point"
+    assert found.tolerance.text == "1 percentage point"
 
 
 def test_an_error_within_a_tenth_of_the_best_is_near_it(tmp_path: Path) -> None:
     found = share(tmp_path, [0.0180, 0.0198, 0.0199, "failed", "pruned"], "mse", "lower")
     assert (found.share, found.within, found.total) == (0.4, 2, 5)
-    assert found.distance.text == "10 %"
+    assert found.tolerance.text == "10 %"
 
 
 def test_trials_still_running_are_not_counted_and_none_done_is_no_share(tmp_path: Path) -> None:
@@ -130,9 +138,9 @@ def test_a_trial_whose_last_round_had_no_finite_client_is_not_near(tmp_path: Pat
     records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.5, (1.0, 1.0): 0.5, (10.0, 1.0): 0.5})
     rejected = {**records[2].train[-1], "loss": None, "clients": 0, "rejected": 2}
     records[2] = records[2]._replace(train=[*records[2].train[:-1], rejected])  # done, by an earlier model
-    (found,) = grids(records)
+    (found,) = find_grids(records)
     assert [trial.value for trial in found.trials] == [0.5, 0.5, None]
-    assert ease(found, distance_of("accuracy"))[:3] == (2 / 3, 2, 3)
+    assert found.near_best(metric_tolerance("accuracy"))[:3] == (2 / 3, 2, 3)
 
 
 def test_a_grid_is_compared_by_the_measure_that_is_named(tmp_path: Path) -> None:
@@ -142,10 +150,10 @@ def test_a_grid_is_compared_by_the_measure_that_is_named(tmp_path: Path) -> None
         record._replace(test=[{**line, "loss": loss} for line in record.test])
         for record, loss in zip(records, losses, strict=True)
     ]
-    (found,) = grids(records, "loss")
+    (found,) = find_grids(records, "loss")
     assert [trial.value for trial in found.trials] == pytest.approx(losses)
-    assert ease(found, distance_of("loss"))[:3] == (2 / 3, 2, 3)
-    assert ease(grids(records)[0], distance_of("accuracy"))[:3] == (1 / 3, 1, 3)
+    assert found.near_best(metric_tolerance("loss"))[:3] == (2 / 3, 2, 3)
+    assert find_grids(records)[0].near_best(metric_tolerance("accuracy"))[:3] == (1 / 3, 1, 3)
 
 
 @given(st.floats(0, 1), st.floats(0.001, 0.5), st.booleans(), st.booleans())
@@ -153,7 +161,7 @@ def test_a_grid_is_compared_by_the_measure_that_is_named(tmp_path: Path) -> None
 def test_what_is_still_near_lies_on_the_worse_side_of_the_best(
     best: float, size: float, relative: bool, higher: bool
 ) -> None:
-    edge = Distance(size, relative).reach(best, higher)
+    edge = Tolerance(size, relative).limit(best, higher)
     assert edge <= best if higher else edge >= best
     assert abs(edge - best) == pytest.approx(size * (best if relative else 1.0))
 
@@ -169,5 +177,5 @@ def test_a_real_grid_with_a_rate_that_diverges(tmp_path: Path) -> None:
     (found,) = maps(find_runs([tmp_path]).records)
     states = {at: trial.state for at, trial in found.cells.items()}
     assert states == {(c, s): "diverged" if c == 1e30 else "" for c in (0.1, 1.0, 1e30) for s in (0.1, 1.0)}
-    judged = ease(found.grid, distance_of("accuracy"))
+    judged = found.grid.near_best(metric_tolerance("accuracy"))
     assert judged.total == 6 and 1 <= judged.within <= 4

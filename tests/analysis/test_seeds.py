@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedopt.analysis.seeds import groups, interval, parse_seeds, within_noise
+from fedopt.analysis.seeds import confidence_interval, group_seeds, parse_seeds, within_noise
 from fedopt.errors import UserError
 from fedopt.runs.discover import find_runs
-from fedopt.runs.records import RunRecord, labels, read_run
+from fedopt.runs.records import RunRecord, read_run
 
 VALUES = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12)
 repeatable = settings(deadline=None, derandomize=True, max_examples=60)
@@ -44,7 +44,7 @@ def write_run(path: Path, algorithm: str = "fedavg", seed: int = 0, **changes: A
 
 def test_an_interval_by_hand() -> None:
     """1, 2, 3, 4, 5: mean 3, s = sqrt(2.5), and the table's t for four degrees of freedom is 2.776."""
-    mean, half, n = interval([1, 2, 3, 4, 5])
+    mean, half, n = confidence_interval([1, 2, 3, 4, 5])
     assert (mean, n) == (3.0, 5)
     assert half == pytest.approx(2.776445 * math.sqrt(2.5) / math.sqrt(5), rel=1e-6)
 
@@ -52,7 +52,7 @@ def test_an_interval_by_hand() -> None:
 @given(VALUES)
 @repeatable
 def test_an_interval_is_the_one_that_scipy_has(values: list[float]) -> None:
-    mean, half, n = interval(values)
+    mean, half, n = confidence_interval(values)
     assert n == len(values) and half is not None
     tiny = 1e-9 * (max(map(abs, values)) + 1)
     if half > tiny:  # of equal values scipy has no interval
@@ -61,13 +61,13 @@ def test_an_interval_is_the_one_that_scipy_has(values: list[float]) -> None:
 
 
 def test_one_value_has_no_interval_and_none_is_no_mean() -> None:
-    assert interval([0.25]) == (0.25, None, 1)
+    assert confidence_interval([0.25]) == (0.25, None, 1)
     with pytest.raises(ValueError, match="at least one"):
-        interval([])
+        confidence_interval([])
 
 
 def test_equal_values_have_an_interval_of_no_width() -> None:
-    assert interval([0.5, 0.5, 0.5]) == (0.5, 0.0, 3)
+    assert confidence_interval([0.5, 0.5, 0.5]) == (0.5, 0.0, 3)
 
 
 @given(VALUES, st.floats(-2, 2))
@@ -140,7 +140,7 @@ def test_runs_that_differ_in_seed_and_rounds_alone_are_one_group(tmp_path: Path)
         write_run(tmp_path / "d", "fedavg", 9),
         write_run(tmp_path / "e", "fedyogi", 1, client__lr=10**-1.5),
     ]
-    found = groups(runs)
+    found = group_seeds(runs)
     assert [[run.path.name for run in group.records] for group in found] == [["c", "a"], ["d", "b"], ["e"]]
     assert [group.label for group in found] == [
         "fedyogi (client.lr 0.1)",
@@ -155,20 +155,16 @@ def test_a_groups_label_leaves_out_the_seed_also_where_groups_have_different_one
         for lr, seeds in ((0.1, (0, 1)), (0.2, (5, 6)))
         for seed in seeds
     ]
-    assert [group.label for group in groups(runs)] == [
+    assert [group.label for group in group_seeds(runs)] == [
         "fedavg (client.lr 0.1, server.lr 0.2)",
         "fedavg (client.lr 0.2, server.lr 0.4)",
-    ]
-    assert labels(runs)[:2] == [  # single runs are told apart by it
-        "fedavg (seed 0, client.lr 0.1, server.lr 0.2)",
-        "fedavg (seed 1, client.lr 0.1, server.lr 0.2)",
     ]
 
 
 def test_a_seed_that_was_run_twice_counts_once_in_each_group(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name / f"seed-{seed}", seed=seed) for name in "ab" for seed in (0, 1)]
-    assert [[run.config["seed"] for run in group.records] for group in groups(runs)] == [[0, 1], [0, 1]]
-    assert len({group.label for group in groups(runs)}) == 2
+    assert [[run.config["seed"] for run in group.records] for group in group_seeds(runs)] == [[0, 1], [0, 1]]
+    assert len({group.label for group in group_seeds(runs)}) == 2
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12))
@@ -180,7 +176,7 @@ def test_groups_hold_every_run_once_under_different_labels(drawn: list[tuple[str
         )
         for at, (name, seed) in enumerate(drawn)
     ]
-    found = groups(runs)
+    found = group_seeds(runs)
     assert sorted(str(run.path) for group in found for run in group.records) == sorted(
         str(r.path) for r in runs
     )

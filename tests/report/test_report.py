@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from html import escape, unescape
+from html import unescape
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,12 +14,13 @@ from plotly.offline import get_plotlyjs
 from typed import files_up_to
 from written import write_lines, write_run, write_trial
 
-from fedopt.analysis.summary import summarise
+from fedopt.analysis.heatmap import metric_scale
+from fedopt.analysis.summary import compare_runs
 from fedopt.errors import RunError, UserError
-from fedopt.report import render, write_report
-from fedopt.report.colours import background, scale_of
-from fedopt.report.curves import chart_data
-from fedopt.report.line_styles import drawn
+from fedopt.report import render_report, write_report
+from fedopt.report.charts import chart_data
+from fedopt.report.colours import cell_colours
+from fedopt.report.line_styles import select_lines
 from fedopt.runs.records import RunRecord, read_run
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
@@ -52,12 +53,12 @@ def grid(root: Path, name: str = "fedadam", taus: tuple[float, ...] = (1e-3, 1e-
 
 
 def charts(records: list[RunRecord], window: int = 1) -> dict[str, Any]:
-    summaries = summarise(records)
-    return chart_data(summaries, drawn(summaries), window)
+    comparison = compare_runs(records)
+    return chart_data(comparison, select_lines(comparison), window)
 
 
 def page_without_plotly(records: list[RunRecord], title: str = "a page") -> str:
-    return render(records, title).replace(get_plotlyjs(), "")
+    return render_report(records, title).replace(get_plotlyjs(), "")
 
 
 def plain(html: str) -> str:
@@ -68,7 +69,7 @@ def plain(html: str) -> str:
 def test_the_page_says_what_the_runs_are(three: list[RunRecord], tmp_path: Path) -> None:
     write_report(three, tmp_path / "new" / "report.html", "Three runs")
     page = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
-    assert page == render(three, "Three runs")  # the same runs, the same page
+    assert page == render_report(three, "Three runs")  # the same runs, the same page
     text = plain(page.replace(get_plotlyjs(), ""))
     words = ["Three runs synthetic data", "2026-11-15", "0.1.0", "1,206,590", "run --algorithm scaffold"]
     words += ["Best of 3 runs: fedyogi, with accuracy 80.0 %", "rounds to 72 %", "One seed each"]
@@ -82,7 +83,7 @@ def test_the_page_says_what_the_runs_are(three: list[RunRecord], tmp_path: Path)
 def test_a_run_that_has_just_begun_is_a_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", status="running", rounds=200, metric=None, better=None).path
     write_lines(run, [])
-    assert "No run has a result yet." in render([read_run(run)], "just started")
+    assert "No run has a result yet." in render_report([read_run(run)], "just started")
 
 
 def test_everything_from_files_is_escaped(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_everything_from_files_is_escaped(tmp_path: Path) -> None:
         page = page_without_plotly(some, ATTACK)
         assert page.count("<script") == page.count("</script") == 3
         assert "<img" not in page and "<b>" not in page
-        assert f"<h1>{escape(ATTACK)}</h1>" in page
+        assert "<h1>&lt;/script&gt;&lt;script&gt;alert(1)" in page
         assert all("<" not in run["name"] for run in charts(some)["runs"])
 
 
@@ -154,7 +155,7 @@ def test_of_many_trials_the_best_of_each_algorithm_is_named_and_the_others_are_g
     assert sorted(names) == ["fedadam", "fedavg", "fedyogi"]
     grey = [line for line in metric["lines"] if line["run"] is None]
     assert len(grey) == 60  # of 96 - 3 trials, six of which diverged
-    assert "Coloured: the best of each algorithm; grey: 60 others; 33 more are not drawn." in plain(
+    assert "Coloured: the best of each algorithm. Grey: 60 others. Not drawn: 33 more." in plain(
         page_without_plotly(records)
     )
     low, high = charts(records)["charts"][1]["y"]["range"]  # losses of 1, 1/2, 1/3, 1/4
@@ -186,14 +187,14 @@ def test_a_sweep_that_does_not_say_what_it_selected_by_is_shown_by_the_tasks_met
 ) -> None:
     (tmp_path / "sweep.json").write_text(plan)
     text = plain(page_without_plotly(grid(tmp_path / "trials")))
-    assert "coloured by its test accuracy" in text and "1 of 32 3 % 1 of 16" in text
-    assert "this sweep selected" not in text
+    assert "Its colour shows the test accuracy" in text and "1 of 32 3 % 1 of 16" in text
+    assert "selection criterion" not in text
 
 
 def test_a_cell_tells_its_trial(tmp_path: Path) -> None:
     page = page_without_plotly(grid(tmp_path))
-    (trial,) = re.findall(r'data-trial="([^"]*44.0 %[^"]*)"', page)
-    told = dict(line.split("\t") for line in trial.split("\n"))
+    (trial,) = re.findall(r"data-trial='([^']*44.0 %[^']*)'", page)
+    told = json.loads(trial)
     assert told["client rate"] == "1 (10^0)" and told["server rate"] == "10 (10^1)"
     assert (told["tau"], told["accuracy"], told["train loss"]) == ("0.1", "44.0 %", "0.7")
     assert told["status"] == "done, 4 rounds"
@@ -202,16 +203,16 @@ def test_a_cell_tells_its_trial(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("higher", "bright"), [(True, 0.9), (False, 0.1)])
 def test_brighter_is_better_whichever_way_the_metric_goes(higher: bool, bright: float) -> None:
-    scale = scale_of([0.1, 0.5, 0.9], higher)
-    assert scale.colour(bright)[0] == "#fde725"  # the bright end of viridis
-    assert scale.colour(1.0 - bright)[0] == "#440154"  # its dark end
+    scale = metric_scale([0.1, 0.5, 0.9], higher)
+    assert cell_colours(scale.position(bright))[0] == "#fde725"  # the bright end of viridis
+    assert cell_colours(scale.position(1.0 - bright))[0] == "#440154"  # its dark end
     assert not scale.log
 
 
 def test_errors_that_span_much_are_coloured_by_their_logarithm() -> None:
-    scale = scale_of([0.01, 0.1, 1.0], False)
-    assert scale.log and scale.place(0.1) == pytest.approx(0.5) and scale.middle == pytest.approx(0.1)
-    assert scale_of([0.3], True).place(0.3) == 1.0
+    scale = metric_scale([0.01, 0.1, 1.0], False)
+    assert scale.log and scale.position(0.1) == pytest.approx(0.5) and scale.middle == pytest.approx(0.1)
+    assert metric_scale([0.3], True).position(0.3) == 1.0
 
 
 def test_what_is_written_on_a_cell_can_be_read() -> None:
@@ -223,14 +224,14 @@ def test_what_is_written_on_a_cell_can_be_read() -> None:
         return 0.2126 * r + 0.7152 * g + 0.0722 * b
 
     for step in range(101):
-        colour, ink = background(step / 100)
+        colour, ink = cell_colours(step / 100)
         light, dark = sorted((bright(colour), 1.0 if ink == "#fff" else 0.0), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, colour
 
 
 def test_a_random_search_is_not_drawn_as_a_grid(tmp_path: Path) -> None:
     records = [write_trial(tmp_path / str(at), "fedavg", (0.1 + at, 0.2 + at), 0.5) for at in range(8)]
-    assert '<table class="heat' not in render(records, "scattered")
+    assert '<table class="heat' not in render_report(records, "scattered")
 
 
 # -- tables and commands
@@ -250,7 +251,7 @@ def test_differences_between_seeds_are_said_once(seeded: list[RunRecord]) -> Non
     assert "Within noise of the best" in text
     assert "against best" in text and "fedavg 30.0 ± 24.8 % worse" in text
     assert "fedadam, seed 2" in text  # one command for each run
-    assert "Settings that differ None, beside the algorithm." in text
+    assert "Settings that differ Only the algorithm differs." in text
 
 
 # -- files
@@ -269,7 +270,7 @@ def test_a_page_that_cannot_be_written_leaves_nothing_behind(three: list[RunReco
     with pytest.raises(UserError, match="report.html is a directory; name a file"):
         write_report(three, target, "blocked")
     assert list(target.parent.iterdir()) == [target]
-    with pytest.raises(UserError, match="run.json is a file and not a directory; choose another place"):
+    with pytest.raises(UserError, match="run.json is a file, not a directory; choose another path"):
         write_report(three, three[0].path / "run.json" / "report.html", "below a file")
     target.rmdir()
     with files_up_to(100_000), pytest.raises(RunError, match="cannot write .*report.html: File too large"):

@@ -18,7 +18,7 @@ from paperruns import TINY, study, write, write_all
 from fedopt.cli import main
 from fedopt.data.store import write_store
 from fedopt.errors import UserError
-from fedopt.formatting import duration
+from fedopt.formatting import format_duration
 from fedopt.reproduction.artifacts import ARTIFACTS, GROUPS, chosen, read_tasks
 from fedopt.reproduction.cost import Speed, total_seconds, trial_seconds
 from fedopt.reproduction.draw_figures import best_server_rates, tau_reading
@@ -465,7 +465,7 @@ def test_an_estimate_is_rounds_times_cohort_times_steps_over_the_cores() -> None
     # 3 rounds x 2 clients x 1 step x 0.5 s, 4 evaluations of 100 examples at 1 s per 100, 0.6 s to start
     assert trial_seconds(spec, Speed(0.5, 1.0)) == pytest.approx(0.6 + 3.0 + 4.0)
     assert total_seconds([spec, spec], {"so_lr": Speed(0.5, 1.0)}, 2) == pytest.approx(7.6)
-    assert duration(90 * 60) == "1.5 h"
+    assert format_duration(90 * 60) == "1.5 h"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from written import write_lines, write_run
 
 from fedopt.errors import UserError
-from fedopt.runs.records import config_differences, labels, read_run
+from fedopt.runs.records import config_differences, read_run
 
 
 def test_a_run_directory_is_read(tmp_path: Path) -> None:
@@ -98,14 +98,3 @@ def test_config_differences_are_dotted_and_leave_out_what_is_equal(tmp_path: Pat
     second = "seed = 1\nrounds = 60\n[client]\nlr = 0.1\n[server]\nlr = 1.0\ntau = 1e-3\n"
     records = [write_run(tmp_path / name, config=c) for name, c in (("a", first), ("b", second))]
     assert config_differences(records) == {"seed": [0, 1], "server.tau": [None, 0.001]}
-
-
-def test_runs_of_one_algorithm_are_told_apart(tmp_path: Path) -> None:
-    plain, other = write_run(tmp_path / "plain"), write_run(tmp_path / "other")
-    seeded = write_run(tmp_path / "seeded", config="seed = 1\n")
-    assert labels([plain, write_run(tmp_path / "adam", "fedadam")]) == ["fedavg", "fedadam"]
-    assert labels([plain, seeded]) == ["fedavg (seed 0)", "fedavg (seed 1)"]
-    assert labels([plain, other]) == ["fedavg (plain)", "fedavg (other)"]
-    assert labels([plain, plain]) == ["fedavg (plain) #1", "fedavg (plain) #2"]
-    real = write_run(tmp_path / "real", data="femnist")
-    assert labels([plain, real]) == ["fedavg on synthetic", "fedavg on femnist"]

@@ -63,3 +63,11 @@ def write_trial(
     last = 0.0 if value is None else value
     given = {"value": value, "seed": seed} | info
     return write_run(path, name, (0.0, last, last), config=tomli_w.dumps(config), **given)
+
+
+def write_seeds(root: Path, name: str, values: tuple[float, ...], **info: Any) -> list[RunRecord]:
+    """One run for each value, with the seeds 0, 1, 2, ..."""
+    return [
+        write_trial(root / f"{name}-{seed}", name, (0.1, 1.0), value, seed=seed, **info)
+        for seed, value in enumerate(values)
+    ]

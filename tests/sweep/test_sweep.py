@@ -257,7 +257,7 @@ def test_ease_is_of_the_selected_measure_after_the_asked_rounds_in_every_place(
     for _ in range(2):  # the sweep's own page, and that of `fedopt report`, which has the whole runs
         page = (out / "report.html").read_text().rpartition('id="rates"')[2].partition('id="results"')[0]
         text = re.sub(r"\s+", " ", unescape(re.sub("<[^>]*>", " ", page)))
-        assert f"coloured by its test {name} (" in text and f"best {name} with rates" in text
+        assert f"Its colour shows the test {name}:" in text and f"best {name} with rates" in text
         assert re.search(rf"fedadagrad {shown} .* {sum(near)} of 4 {sum(near) * 25} %", text), text
         selected = "train loss" if select == "train_loss" else f"best {name}"
         assert f"{selected}, by which this sweep selected" in text

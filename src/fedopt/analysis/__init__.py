@@ -1,1 +1,1 @@
-"""Numbers computed from recorded runs: seeds, intervals, summaries, grids. Nothing is printed here."""
+"""Numbers computed from recorded runs: confidence intervals, comparisons and learning-rate grids."""

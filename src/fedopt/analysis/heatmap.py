@@ -1,7 +1,7 @@
-"""The numbers of the learning-rate heat maps, and how easy a method is to tune.
+"""Numbers of the learning-rate heat maps, and the share of a grid that is near its best.
 
-A trial is one configuration with its seeds. Trials that differ only in the client's rate, the server's rate
-and tau are one method's grid; a heat map is the part of it with one tau, as in the paper's figures.
+Trials that differ only in client rate, server rate and tau form the grid of one method. A heat map is the
+part of a grid with one value of tau, as in the paper's figures.
 """
 
 from __future__ import annotations
@@ -12,253 +12,253 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from fedopt.analysis.seeds import Group, groups
-from fedopt.analysis.summary import final, final_loss, is_higher_better, is_trained, state_of, worth_counting
-from fedopt.formatting import is_fraction, setting_text
+from fedopt.analysis.seeds import SeedGroup, group_seeds
+from fedopt.analysis.summary import TRAIN_LOSS, final_measure, is_higher_better, is_trained
+from fedopt.formatting import format_setting, is_fraction
 from fedopt.runs.records import RunRecord, flatten
 
-NEAR_FRACTION = 0.01  # "near the best" of a metric in per cent: one percentage point
-NEAR_RELATIVE = 0.1  # and of any other metric: a tenth of the best
-ROUNDING = 1e-9  # a trial at exactly the stated distance is within it, whatever the last bit says
+ROUNDING = 1e-9  # relative tolerance for a value exactly at the limit
+MAX_RATES = 30  # values on an axis; random trials with more are not drawn as a grid
+MIN_FILLED = 0.25  # share of the cells of a map that have a trial
+WIDE_SPAN = 10.0  # values that span a larger factor are placed on a logarithmic scale
 
-Axes = tuple[float, float, float]
 
-
-class Trial(NamedTuple):
-    """One cell: the numbers are means over the seeds that ended well, None where there are none."""
+class RateTrial(NamedTuple):
+    """One cell: a configuration with its rates, and means over its counted seeds."""
 
     client_lr: float
     server_lr: float
     tau: float | None
-    group: Group
-    state: str  # "" when done, else diverged, failed, pruned or unfinished
-    value: float | None  # what is compared: the task's metric or another measure
+    group: SeedGroup
+    value: float | None  # of the compared measure
     train_loss: float | None
 
     @property
-    def done(self) -> bool:
-        return not self.state
+    def state(self) -> str:
+        """Diverged, failed, pruned or unfinished; "" if the trial is done."""
+        return self.group.state
+
+    @property
+    def result(self) -> float | None:
+        """The value of a trial that is done, else None."""
+        return None if self.state else self.value
 
 
-class Grid(NamedTuple):
-    """All trials of one method, by tau, client and server rate."""
+class NearBest(NamedTuple):
+    """How many trials of a grid have a value near the best one."""
 
-    method: str  # the algorithm, and the settings that tell two grids of it apart
+    share: float | None  # None if no trial is done
+    within: int
+    total: int
+    tolerance: Tolerance
+
+
+class RateGrid(NamedTuple):
+    """All trials of one method, sorted by tau, client rate and server rate."""
+
+    method: str  # the algorithm, with the settings that distinguish two grids of it
     higher_is_better: bool
-    trials: tuple[Trial, ...]
+    trials: tuple[RateTrial, ...]
 
     @property
-    def best(self) -> Trial | None:
-        """The best by what is compared, among the trials that are done."""
-        known = [trial for trial in self.trials if trial.done and trial.value is not None]
+    def best(self) -> RateTrial | None:
+        """The trial with the best value."""
+        results = [(trial.result, trial) for trial in self.trials if trial.result is not None]
         sign = -1.0 if self.higher_is_better else 1.0
-        return min(known, key=lambda trial: sign * (trial.value or 0.0), default=None)
+        return min(results, key=lambda pair: sign * pair[0], default=(None, None))[1]
 
     @property
-    def chosen(self) -> Trial | None:
-        """What the paper's rule selects: the smallest mean train loss over the last 100 rounds."""
-        known = [trial for trial in self.trials if trial.done and trial.train_loss is not None]
-        return min(known, key=lambda trial: trial.train_loss or 0.0, default=None)
+    def papers_choice(self) -> RateTrial | None:
+        """The trial that the paper's rule selects: the smallest mean train loss over the last 100 rounds."""
+        losses = [(t.train_loss, t) for t in self.trials if not t.state and t.train_loss is not None]
+        return min(losses, key=lambda pair: pair[0], default=(None, None))[1]
 
     @property
     def taus(self) -> list[float | None]:
-        """The values of tau, ascending; [None] for a method that has none."""
+        """The values of tau in ascending order; [None] for a method without tau."""
         return sorted({trial.tau for trial in self.trials}, key=lambda tau: tau or 0.0)
 
-    def at(self, tau: float | None) -> Grid:
-        """The part of the grid with one tau."""
-        return self._replace(trials=tuple(trial for trial in self.trials if _same(trial.tau, tau)))
+    def select_tau(self, tau: float | None) -> RateGrid:
+        return self._replace(trials=tuple(trial for trial in self.trials if trial.tau == tau))
+
+    def near_best(self, tolerance: Tolerance) -> NearBest:
+        """Count the trials near the best one.
+
+        Trials that diverged, failed or were pruned count in the total. Unfinished trials do not count.
+        """
+        ended = [trial.result for trial in self.trials if trial.state != "unfinished"]
+        return count_near_best(ended, self.higher_is_better, tolerance)
+
+    def heat_maps(self) -> list[HeatMap]:
+        """Return a map for each tau with at least two values of both rates and enough trials."""
+        maps = [_heat_map(self.select_tau(tau), tau) for tau in self.taus]
+        return [
+            m
+            for m in maps
+            if min(len(m.client_rates), len(m.server_rates)) > 1
+            and max(len(m.client_rates), len(m.server_rates)) <= MAX_RATES
+            and len(m.cells) >= MIN_FILLED * len(m.client_rates) * len(m.server_rates)
+        ]
 
 
 class HeatMap(NamedTuple):
-    """One method's trials with one tau, and the two axes, both ascending."""
+    """The trials of one method with one tau, and both axes in ascending order."""
 
-    grid: Grid
+    grid: RateGrid
     tau: float | None
     client_rates: tuple[float, ...]
     server_rates: tuple[float, ...]
-    cells: dict[tuple[float, float], Trial]  # by client and server rate; absent where no trial was made
-
-    @property
-    def method(self) -> str:
-        return self.grid.method
+    cells: dict[tuple[float, float], RateTrial]  # by client and server rate
 
 
-class Distance(NamedTuple):
-    """How far from the best still counts as near it."""
+class Tolerance(NamedTuple):
+    """The largest distance from the best value that counts as near."""
 
     size: float
     relative: bool
 
-    def reach(self, best: float, higher_is_better: bool) -> float:
-        """The worst value that is still near `best`."""
-        away = self.size * (abs(best) if self.relative else 1.0)
-        return best - away if higher_is_better else best + away
+    def limit(self, best: float, higher_is_better: bool) -> float:
+        """Return the worst value that is near `best`."""
+        distance = self.size * (abs(best) if self.relative else 1.0)
+        return best - distance if higher_is_better else best + distance
 
     @property
     def text(self) -> str:
-        """In words, for wherever the number is shown.
+        """The tolerance for display.
 
-        >>> Distance(0.01, False).text, Distance(0.1, True).text
+        >>> Tolerance(0.01, False).text, Tolerance(0.1, True).text
         ('1 percentage point', '10 %')
         """
         size = f"{self.size * 100:g}"
         return f"{size} %" if self.relative else f"{size} percentage point{'' if size == '1' else 's'}"
 
 
-class Ease(NamedTuple):
-    """How easy a method is to tune: the share of its grid that comes near its best."""
+class MetricScale(NamedTuple):
+    """A linear or logarithmic scale from the worst value (0) to the best value (1)."""
 
-    share: float | None  # None where no trial is done
-    within: int
-    total: int
-    distance: Distance
+    worst: float
+    best: float
+    log: bool
 
+    def position(self, value: float) -> float:
+        worst, best, at = (math.log10(v) if self.log else v for v in (self.worst, self.best, value))
+        return 1.0 if best == worst else min(1.0, max(0.0, (at - worst) / (best - worst)))
 
-def distance_of(metric: str) -> Distance:
-    """The distance for `metric`: one percentage point for accuracies and recalls, 10 % for an MSE."""
-    return Distance(NEAR_FRACTION, False) if is_fraction(metric) else Distance(NEAR_RELATIVE, True)
-
-
-def ease(grid: Grid, distance: Distance) -> Ease:
-    """The share of the grid's trials whose final value is within `distance` of the grid's best.
-
-    A trial that diverged, failed or was pruned counts in the total and is not within: a tuner has paid for
-    it. One that has not ended is not counted.
-    """
-    ended = [trial for trial in grid.trials if trial.state != "unfinished"]
-    return ease_of([t.value if t.done else None for t in ended], grid.higher_is_better, distance)
+    @property
+    def middle(self) -> float:
+        return math.sqrt(self.worst * self.best) if self.log else (self.worst + self.best) / 2
 
 
-def ease_of(values: Sequence[float | None], higher_is_better: bool, distance: Distance) -> Ease:
-    """The share of `values`, one for each trial that has ended, within `distance` of the best of them."""
+def metric_scale(values: Sequence[float], higher_is_better: bool) -> MetricScale:
+    """Return one scale for all maps of a page, logarithmic if errors span more than a factor of ten."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    log = not higher_is_better and low > 0 and high > WIDE_SPAN * low
+    return MetricScale(low, high, log) if higher_is_better else MetricScale(high, low, log)
+
+
+def metric_tolerance(metric: str) -> Tolerance:
+    """Return one percentage point for accuracies and recalls, 10 % of the best for other metrics."""
+    return Tolerance(0.01, relative=False) if is_fraction(metric) else Tolerance(0.1, relative=True)
+
+
+def count_near_best(values: Sequence[float | None], higher_is_better: bool, tolerance: Tolerance) -> NearBest:
+    """Count the values within `tolerance` of the best. Pass None for a trial without a result."""
     known = [value for value in values if value is not None]
     if not known:
-        return Ease(None, 0, len(values), distance)
+        return NearBest(None, 0, len(values), tolerance)
     best = max(known) if higher_is_better else min(known)
-    edge, slack = distance.reach(best, higher_is_better), ROUNDING * abs(best)
-    near = [v >= edge - slack if higher_is_better else v <= edge + slack for v in known]
-    return Ease(sum(near) / len(values), sum(near), len(values), distance)
+    limit, slack = tolerance.limit(best, higher_is_better), ROUNDING * abs(best)
+    within = sum(v >= limit - slack if higher_is_better else v <= limit + slack for v in known)
+    return NearBest(within / len(values), within, len(values), tolerance)
 
 
-def grids(records: Sequence[RunRecord], measure: str | None = None) -> list[Grid]:
-    """The grids among `records`, in order of first appearance; a method with one trial is not a grid.
+def find_grids(records: Sequence[RunRecord], measure: str | None = None) -> list[RateGrid]:
+    """Return the grids of two or more trials among `records`, in order of first appearance.
 
-    Trials are compared by `measure`, the task's metric by default. A configuration that was run twice is
-    one trial, the longer one.
+    Trials are compared by `measure`, by default the task's metric. If a configuration was run twice, the
+    longer run counts.
     """
     measure = measure or (records[0].metric if records else "")
-    found: dict[str, dict[Axes, Trial]] = {}
-    for group in groups(records):
-        trial = _trial(group, measure)
+    methods: dict[str, dict[tuple[float, ...], RateTrial]] = {}
+    for group in group_seeds(records):
+        trial = _rate_trial(group, measure)
         if trial is not None:
-            trials = found.setdefault(_method_key(group.records[0]), {})
-            other = trials.get(_axes(trial))
+            trials = methods.setdefault(_method_key(trial), {})
+            other = trials.get(_rates(trial))
             if other is None or _length(other) < _length(trial):
-                trials[_axes(trial)] = trial
-    several = [list(trials.values()) for trials in found.values() if len(trials) > 1]
+                trials[_rates(trial)] = trial
+    grids = [sorted(trials.values(), key=_rates) for trials in methods.values() if len(trials) > 1]
     return [
-        Grid(
-            name,
-            is_higher_better(trials[0].group.records[0], measure),
-            tuple(sorted(trials, key=_axes)),
-        )
-        for name, trials in zip(_method_names(several), several, strict=True)
+        RateGrid(name, is_higher_better(trials[0].group.records[0], measure), tuple(trials))
+        for name, trials in zip(_method_names(grids), grids, strict=True)
     ]
 
 
-def maps(records: Sequence[RunRecord], tau: float | None = None) -> list[HeatMap]:
-    """The heat maps of `records`: one for each method and tau with two or more values of both rates.
-
-    `tau` keeps only the maps with that value (the paper's figures have 1e-3) and those of methods that have
-    none.
-    """
-    found = [heat_map(grid, value) for grid in grids(records) for value in grid.taus]
-    kept = [m for m in found if tau is None or m.tau is None or _same(m.tau, tau)]
-    return [m for m in kept if len(m.client_rates) > 1 and len(m.server_rates) > 1]
+def _heat_map(grid: RateGrid, tau: float | None) -> HeatMap:
+    cells = {(trial.client_lr, trial.server_lr): trial for trial in grid.trials}
+    client_rates, server_rates = (tuple(sorted(set(rates))) for rates in zip(*cells, strict=True))
+    return HeatMap(grid, tau, client_rates, server_rates, cells)
 
 
-def heat_map(grid: Grid, tau: float | None) -> HeatMap:
-    """The part of `grid` with one tau, on its axes."""
-    part = grid.at(tau)
-    clients = sorted({trial.client_lr for trial in part.trials})
-    servers = sorted({trial.server_lr for trial in part.trials})
-    cells = {(trial.client_lr, trial.server_lr): trial for trial in part.trials}
-    return HeatMap(part, tau, tuple(clients), tuple(servers), cells)
-
-
-def exponent(rate: float) -> str:
-    """The decimal logarithm of a rate, as the axes show it.
-
-    >>> exponent(0.1), exponent(10**-1.5), exponent(0.02), exponent(1.0)
-    ('−1', '−1.5', '−1.7', '0')
-    """
-    return f"{round(math.log10(rate), 2) + 0.0:g}".replace("-", "−")
-
-
-def _trial(group: Group, measure: str) -> Trial | None:
+def _rate_trial(group: SeedGroup, measure: str) -> RateTrial | None:
+    """Return the trial of a configuration, or None if it has no positive rates."""
     settings = flatten(group.records[0].config)
     rates = [settings.get(key) for key in ("client.lr", "server.lr")]
     if not all(isinstance(rate, int | float) and rate > 0 for rate in rates):
-        return None  # a run of somebody's own that has no such rates
-    client, server = (_rounded(rate) for rate in rates)
+        return None
     tau = settings.get("server.tau")
-    counted = [r for r in worth_counting(group.records) if is_trained(r, r.rounds)]
-    values = [v for record in counted if (v := final(record, measure)) is not None]
-    losses = [v for record in counted if (v := final_loss(record)) is not None]
-    return Trial(
-        client_lr=client,
-        server_lr=server,
+    counted = [record for record in group.counted if is_trained(record, record.rounds)]
+    values, losses = (
+        [v for record in counted if (v := final_measure(record, name)) is not None]
+        for name in (measure, TRAIN_LOSS)
+    )
+    return RateTrial(
+        client_lr=_rounded(rates[0]),
+        server_lr=_rounded(rates[1]),
         tau=_rounded(tau) if isinstance(tau, int | float) else None,
         group=group,
-        state=state_of(group.records),
         value=fmean(values) if values else None,
         train_loss=fmean(losses) if losses else None,
     )
 
 
 def _rounded(rate: object) -> float:
-    """Ten digits, so that 10^-0.5 written by a grid and by a user meet on one axis."""
+    """Round to ten digits, so that 10^-0.5 from a grid equals 0.3162277660 from a user."""
     return float(f"{rate:.9e}")
 
 
-def _same(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=1e-6)
+def _rates(trial: RateTrial) -> tuple[float, ...]:
+    return trial.tau or 0.0, trial.client_lr, trial.server_lr
 
 
-def _axes(trial: Trial) -> Axes:
-    return (trial.tau or 0.0, trial.client_lr, trial.server_lr)
-
-
-def _length(trial: Trial) -> int:
+def _length(trial: RateTrial) -> int:
     return max(record.rounds for record in trial.group.records)
 
 
 def _method_settings(record: RunRecord) -> dict[str, object]:
-    """What all trials of a grid share."""
-    settings = flatten(record.config)
-    tau, start = settings.pop("server.tau", None), settings.get("server.initial_accumulator")
-    if tau is not None and start is not None and math.isclose(start, tau * tau, rel_tol=1e-6):
-        del settings["server.initial_accumulator"]  # v_{-1} = tau^2 follows tau
+    """Return the data and the settings that all trials of a grid share."""
+    settings = flatten(record.config) | {"data": record.data}
+    tau, accumulator = settings.pop("server.tau", None), settings.get("server.initial_accumulator")
+    if tau is not None and accumulator is not None and math.isclose(accumulator, tau * tau, rel_tol=1e-6):
+        del settings["server.initial_accumulator"]  # v_{-1} = tau^2 follows from tau
     for key in ("client.lr", "server.lr", "seed", "rounds"):
         settings.pop(key, None)
     return settings
 
 
-def _method_key(record: RunRecord) -> str:
-    return json.dumps([record.label, record.data, _method_settings(record)], sort_keys=True, default=str)
+def _method_key(trial: RateTrial) -> str:
+    record = trial.group.records[0]
+    return json.dumps([record.label, _method_settings(record)], sort_keys=True, default=str)
 
 
-def _method_names(several: Sequence[Sequence[Trial]]) -> list[str]:
-    """The algorithm of each grid, with the settings in which two grids of one algorithm differ."""
-    firsts = [trials[0].group.records[0] for trials in several]
+def _method_names(grids: Sequence[Sequence[RateTrial]]) -> list[str]:
+    """Return the algorithm of each grid, with the settings in which two grids of one algorithm differ."""
+    firsts = [trials[0].group.records[0] for trials in grids]
     names = []
     for record in firsts:
-        same = [_method_settings(r) | {"data": r.data} for r in firsts if r.label == record.label]
-        own = _method_settings(record) | {"data": record.data}
-        keys = [key for key in own if any(other.get(key) != own[key] for other in same)]
-        suffix = ", ".join(f"{key} {setting_text(own[key])}" for key in keys)
+        own = _method_settings(record)
+        others = [_method_settings(other) for other in firsts if other.label == record.label]
+        keys = [key for key in own if any(other.get(key) != own[key] for other in others)]
+        suffix = ", ".join(f"{key} {format_setting(own[key])}" for key in keys)
         names.append(f"{record.label} ({suffix})" if suffix else record.label)
     return names

@@ -1,7 +1,7 @@
-"""Several seeds of one configuration: their mean with its 95 % interval, and whether two methods differ.
+"""Several seeds of one configuration: confidence intervals and the comparison of two methods.
 
-Intervals are Student's t, because a handful of seeds is too few for the normal distribution: with five
-seeds its 1.96 would be 2.78.
+Intervals use Student's t distribution because there are few seeds. With five seeds the quantile is 2.78
+instead of 1.96.
 """
 
 from __future__ import annotations
@@ -12,112 +12,141 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from fedopt.errors import UserError
-from fedopt.runs.records import RunRecord, flatten, labels
+from fedopt.analysis.labels import GROUPED_KEYS, configuration_labels
+from fedopt.errors import ConfigError
+from fedopt.runs.records import RunRecord, flatten
 
 CONFIDENCE = 0.95
-MOST = 1000  # seeds of one command
-NOT_THE_CONFIGURATION = ("seed", "rounds")  # they differ between runs of one group
+MAX_SEEDS = 1000  # of one command
+FAILED = ("diverged", "failed")
+INCOMPLETE = (*FAILED, "pruned", "unfinished")  # states of runs that are not done, worst first
 
 
 class Interval(NamedTuple):
-    """A mean and half the width of its 95 % interval."""
+    """A mean and the half-width of its 95 % confidence interval."""
 
     mean: float
-    half: float | None  # None with one value, which says nothing of the spread
+    half_width: float | None  # None for a single value
     n: int
 
 
-class Group(NamedTuple):
-    """One configuration with its seeds in order."""
+class SeedGroup(NamedTuple):
+    """The runs of one configuration, sorted by seed."""
 
     label: str
     records: tuple[RunRecord, ...]
 
+    @property
+    def state(self) -> str:
+        """The worst state of the runs; "" if all are done."""
+        states = {run_state(record) for record in self.records}
+        return next((state for state in INCOMPLETE if state in states), "")
+
+    @property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """The runs that enter means: those that are done, or all if none is."""
+        return tuple(record for record in self.records if record.status == "done") or self.records
+
 
 def parse_seeds(text: str) -> list[int]:
-    """The seeds of `--seeds`: first:stop as Python's range has it, or a list.
+    """Parse the value of `--seeds`: a range as in Python, or a list.
 
     >>> parse_seeds("0:5"), parse_seeds("3,5,8")
     ([0, 1, 2, 3, 4], [3, 5, 8])
     """
-    form = "write first:stop, such as 0:5 for the seeds 0 to 4, or a list, such as 3,5,8"
+    usage = "write first:stop, such as 0:5 for the seeds 0 to 4, or a list, such as 3,5,8"
+    seeds: Sequence[int] = ()
     try:
         if ":" in text:
             first, stop = (int(part) for part in text.split(":"))
-            seeds: Sequence[int] = range(first, stop)
+            seeds = range(first, stop)
         else:
             seeds = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UserError(f"--seeds {text!r} is neither a range nor a list; {form}") from None
-    if not seeds:
-        raise UserError(f"--seeds {text!r} has no seeds; {form}")
-    if len(seeds) > MOST:
-        raise UserError(f"--seeds {text!r} has {len(seeds):,} seeds; allowed: 1 to {MOST}")
-    outside = [seed for seed in seeds if not 0 <= seed < 2**32]
-    if outside:
-        raise UserError(f"--seeds {text!r} has the seed {outside[0]}; allowed: 0 to {2**32 - 1}")
-    if len(set(seeds)) < len(seeds):
-        raise UserError(f"--seeds {text!r} names a seed twice, which would be the same run")
+        problem = f"is neither a range nor a list; {usage}"
+    else:
+        problem = _check_seeds(seeds, usage)
+    if problem:
+        raise ConfigError(f"--seeds {text!r} {problem}", keys=["seeds"])
     return list(seeds)
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The mean of `values` and half its 95 % interval, t_{n-1} s / sqrt(n).
+def _check_seeds(seeds: Sequence[int], usage: str) -> str:
+    """Return what is wrong with the seeds, or ""."""
+    if not seeds:
+        return f"has no seeds; {usage}"
+    if len(seeds) > MAX_SEEDS:
+        return f"has {len(seeds):,} seeds; allowed: 1 to {MAX_SEEDS}"
+    invalid = [seed for seed in seeds if not 0 <= seed < 2**32]
+    if invalid:
+        return f"has the seed {invalid[0]}; allowed: 0 to {2**32 - 1}"
+    return "has a seed twice; list each seed once" if len(set(seeds)) < len(seeds) else ""
 
-    >>> mean, half, n = interval([1.0, 2.0, 3.0])  # t_2 = 4.3027, s = 1
-    >>> mean, round(half, 4), n
+
+def confidence_interval(values: Sequence[float]) -> Interval:
+    """Return the mean of `values` and its 95 % interval: mean +- t_{n-1} s / sqrt(n).
+
+    >>> mean, half_width, n = confidence_interval([1.0, 2.0, 3.0])  # t_2 = 4.3027, s = 1
+    >>> mean, round(half_width, 4), n
     (2.0, 2.4841, 3)
     """
     if not values:
-        raise ValueError("an interval needs at least one value")
+        raise ValueError("a confidence interval needs at least one value")
     n = len(values)
     if n == 1:
         return Interval(float(values[0]), None, 1)
-    from scipy.special import stdtrit  # scipy.stats.t.ppf without the second that importing it takes
+    from scipy.special import stdtrit  # equals scipy.stats.t.ppf, but imports a second faster
 
     quantile = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
     return Interval(fmean(values), quantile * stdev(values) / sqrt(n), n)
 
 
 def within_noise(a: Mapping[int, float], b: Mapping[int, float]) -> bool | None:
-    """Whether the 95 % interval of the difference of two methods holds 0; `a` and `b` map seeds to values.
+    """Return whether the 95 % interval of the difference of two methods contains 0.
 
-    Paired by seed, because a seed fixes the cohorts and the initial model of both. None with fewer than
-    two common seeds.
+    `a` and `b` map seeds to values. They are paired by seed, because the seed fixes the cohorts and the
+    initial model of both methods. Return None for fewer than two common seeds.
     """
     common = sorted(a.keys() & b.keys())
     if len(common) < 2:
         return None
-    difference = interval([a[seed] - b[seed] for seed in common])
-    assert difference.half is not None
-    return abs(difference.mean) <= difference.half
+    difference = confidence_interval([a[seed] - b[seed] for seed in common])
+    assert difference.half_width is not None
+    return abs(difference.mean) <= difference.half_width
 
 
-def groups(records: Sequence[RunRecord]) -> list[Group]:
-    """The runs by configuration, seed and rounds aside, in order of first appearance.
+def group_seeds(records: Sequence[RunRecord]) -> list[SeedGroup]:
+    """Group runs by configuration, ignoring seed and rounds, in order of first appearance.
 
-    A second run of the same seed is the same numbers again, so it opens another group: no seed counts
-    twice in a mean.
+    A repeated seed starts another group, so that no seed counts twice in a mean.
     """
-    found: dict[tuple[str, int], dict[int, RunRecord]] = {}
+    groups: dict[tuple[str, int], dict[int, RunRecord]] = {}
     for record in records:
-        configuration, at, seed = _configuration(record), 0, seed_of(record)
-        while seed in found.get((configuration, at), {}):
-            at += 1
-        found.setdefault((configuration, at), {})[seed] = record
-    members = [tuple(runs[seed] for seed in sorted(runs)) for runs in found.values()]
-    names = labels([runs[0] for runs in members], left_out=NOT_THE_CONFIGURATION)
-    return [Group(name, runs) for name, runs in zip(names, members, strict=True)]
+        configuration, repetition, seed = _configuration(record), 0, run_seed(record)
+        while seed in groups.get((configuration, repetition), {}):
+            repetition += 1
+        groups.setdefault((configuration, repetition), {})[seed] = record
+    members = [tuple(runs[seed] for seed in sorted(runs)) for runs in groups.values()]
+    labels = configuration_labels([runs[0] for runs in members])
+    return [SeedGroup(label, runs) for label, runs in zip(labels, members, strict=True)]
 
 
-def seed_of(record: RunRecord) -> int:
-    """The run's seed, 0 where it says none."""
+def run_seed(record: RunRecord) -> int:
+    """Return the seed of a run, 0 if it is not recorded."""
     seed = record.config.get("seed", record.info.get("seed"))
     return seed if isinstance(seed, int) else 0
 
 
+def run_state(record: RunRecord) -> str:
+    """Return "" for a run that is done, else diverged, failed, pruned or unfinished.
+
+    The status of a killed run is still "running", so any other status means unfinished.
+    """
+    if record.status == "done":
+        return ""
+    return record.status if record.status in INCOMPLETE else "unfinished"
+
+
 def _configuration(record: RunRecord) -> str:
-    flat = {key: value for key, value in flatten(record.config).items() if key not in NOT_THE_CONFIGURATION}
-    words = {"task": record.info["task"], "algorithm": record.info["algorithm"], "data": record.data}
-    return json.dumps([words, flat], sort_keys=True, default=str)
+    settings = {key: value for key, value in flatten(record.config).items() if key not in GROUPED_KEYS}
+    return json.dumps([record.info["task"], record.label, record.data, settings], sort_keys=True, default=str)

@@ -1,1 +1,1 @@
-"""What a person sees in the terminal: progress and tables."""
+"""Output for people: progress, tables and HTML templates."""

@@ -1,4 +1,4 @@
-"""HTML pages from Jinja2 templates. Everything that is inserted is escaped."""
+"""Render HTML pages from Jinja2 templates. Inserted values are escaped automatically."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render_template(package: str, template: str, **values: Any) -> str:
-    """Render a file from the `templates` directory of `package`; an undefined name is an error."""
+    """Render a file from the `templates` directory of `package`. Undefined names are errors."""
     environment = Environment(
         loader=PackageLoader(package),
         autoescape=True,
@@ -17,4 +17,15 @@ def render_template(package: str, template: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["keep_units"] = keep_units
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # NaN is not valid in JSON
     return environment.get_template(template).render(**values)
+
+
+def keep_units(text: str) -> str:
+    """Prevent line breaks between a number and its percent sign or half-width.
+
+    >>> keep_units("50.0 ± 1.2 %")
+    '50.0\\xa0±\\xa01.2\\xa0%'
+    """
+    return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from fedopt.analysis.seeds import within_noise
-from fedopt.formatting import Unit, unit_of
+from fedopt.formatting import Unit, metric_unit
 from fedopt.reproduction.published import (
     CURVE_ONLY,
     METHOD_NAMES,
@@ -34,7 +34,7 @@ class Drawn(NamedTuple):
 
 def paper_unit(task: str) -> Unit:
     """The unit of a task's metric in the paper's tables: recall is printed times 100, not in per cent."""
-    unit, metric = unit_of(TASKS[task].metric), TASKS[task].metric
+    unit, metric = metric_unit(TASKS[task].metric), TASKS[task].metric
     if metric.startswith("recall"):
         at = metric.removeprefix("recall").strip("_@ ").removeprefix("at").strip("_")
         return unit._replace(name=f"recall@{at} (× 100)" if at else "recall (× 100)", suffix="")

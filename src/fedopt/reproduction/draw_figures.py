@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from fedopt.analysis.seeds import Interval, interval
+from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.data.store import open_store
 from fedopt.data.store.describe import labels_per_client
 from fedopt.data.synthetic import cifar as synthetic_cifar
@@ -74,7 +74,7 @@ def curves(study: Study) -> Drawn:
                 drawn.append(method)
                 rounds, shown = list(curve), [value.mean for value in curve.values()]
                 axis.plot(rounds, shown, markevery=max(1, len(rounds) // 12), **STYLES[method])
-                halves = np.array([value.half or 0.0 for value in curve.values()])
+                halves = np.array([value.half_width or 0.0 for value in curve.values()])
                 if halves.any():
                     low, high = np.array(shown) - halves, np.array(shown) + halves
                     axis.fill_between(rounds, low, high, color=STYLES[method]["color"], alpha=0.15, lw=0)
@@ -83,7 +83,7 @@ def curves(study: Study) -> Drawn:
                     str(at),
                     METHOD_NAMES[method],
                     y.mean,
-                    half=y.half,
+                    half=y.half_width,
                     run=records[0].path,
                     word=word,
                     unit=unit_text(task),
@@ -112,7 +112,7 @@ def mean_curve(records: Sequence[RunRecord], metric: str, factor: float) -> dict
     for record in records:
         for at, value in zip(*record.curve("test", metric), strict=True):
             found.setdefault(at, []).append(value * factor)
-    return {at: interval(values) for at, values in sorted(found.items())}
+    return {at: confidence_interval(values) for at, values in sorted(found.items())}
 
 
 # -- best server rate against client rate

@@ -118,12 +118,12 @@ def _map_entry(study: Study, task: str, result: Result) -> Entry:
 
 def _ease_table(study: Study, task: str, results: dict[str, list[Result]]) -> Table:
     """How easy each optimizer is to tune: the share of its map that comes near its best."""
-    unit, distance = paper_unit(task), heatmap.distance_of(TASKS[task].metric)
+    unit, distance = paper_unit(task), heatmap.metric_tolerance(TASKS[task].metric)
     entries = []
     for method in OPTIMIZERS:
         row, word = METHOD_NAMES[method], study.word(task)
         records = study.records(result.spec for result in results[method])
-        found = heatmap.grids(records)
+        found = heatmap.find_grids(records)
         best = best_of(results[method])
         why = open_runs(results[method])
         value = None if best is None or best.value is None else best.value * unit.factor
@@ -138,7 +138,7 @@ def _ease_table(study: Study, task: str, results: dict[str, list[Result]]) -> Ta
                 detail=chosen_text(best.spec.at, why or "") if best else "",
             )
         )
-        share = heatmap.ease(found[0], distance) if found else None
+        share = found[0].near_best(distance) if found else None
         percent = None if share is None or share.share is None else 100 * share.share
         counted = f"({share.within} of {share.total})" if share else ""
         entry = Entry(row, "share near the best, %", percent, word=word, digits=0, detail=counted)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedopt.engine.executors import available_cores
-from fedopt.formatting import duration
+from fedopt.formatting import format_duration
 from fedopt.reproduction.artifacts import ARTIFACTS, GROUPS, Artifact
 from fedopt.reproduction.cost import Speed, calibrate, total_seconds, trial_bytes
 from fedopt.reproduction.published import DATASET_OF, DATASETS, METHOD_NAMES, METHODS, TASK_NAMES
@@ -106,4 +106,4 @@ def _disk(largest: Mapping[str, Any]) -> str:
 
 
 def _time(cost: dict[str, float]) -> str:
-    return duration(cost["seconds"]) if cost["runs"] else "at once"
+    return format_duration(cost["seconds"]) if cost["runs"] else "at once"

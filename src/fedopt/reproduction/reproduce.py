@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from fedopt.engine.executors import available_cores
 from fedopt.errors import FedoptError, RunError, UserError
 from fedopt.files import disk_errors, lock_directory, write_atomically
-from fedopt.formatting import duration
+from fedopt.formatting import format_duration
 from fedopt.reproduction import page
 from fedopt.reproduction.artifacts import Artifact, chosen, read_tasks
 from fedopt.reproduction.cost import calibrate, total_seconds
@@ -149,7 +149,8 @@ def _tell_length(study: Study, specs: Sequence[Spec], request: Request, say: Say
         speeds = calibrate(dict.fromkeys(spec.task for spec in waiting))
         seconds = total_seconds(waiting, speeds, request.workers or available_cores())
         say(
-            f"about {duration(seconds)} on this machine for {len(waiting):,} runs; `--scale small` is shorter"
+            f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs; "
+            "`--scale small` is shorter"
         )
 
 

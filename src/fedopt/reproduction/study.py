@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.analysis.seeds import interval
+from fedopt.analysis.seeds import confidence_interval
 from fedopt.errors import UserError
 from fedopt.reproduction.published import (
     ADAPTIVE,
@@ -298,7 +298,7 @@ def over_seeds(results: Sequence[Result]) -> Result:
     known = [(seed, r.value) for seed, r in zip(seeds, results, strict=True) if r.value is not None]
     if len(results) == 1 or not known:
         return results[0]
-    mean, half, n = interval([value for _, value in known])
+    mean, half, n = confidence_interval([value for _, value in known])
     missing = Counter(result.state or TO_RUN for result in results if result.value is None)
     words = [f"{n} of {len(results)} seeds"] if missing else []
     words += [f"{count} {state}" for state, count in missing.items()]

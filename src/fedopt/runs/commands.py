@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.analysis.seeds import Interval, interval
+from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.api import fresh_model
 from fedopt.data.store.locations import data_source
 from fedopt.display.progress import ProgressBar, RunProgress
@@ -16,7 +16,7 @@ from fedopt.display.table import comparison_table, explanation, wide_console
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.base import Executor
 from fedopt.errors import FedoptError, RunError, UserError, unknown
-from fedopt.formatting import unit_of
+from fedopt.formatting import metric_unit
 from fedopt.report import write_report
 from fedopt.runs import tensorboard
 from fedopt.runs.build_problem import problem_of
@@ -252,8 +252,8 @@ def report(paths: Sequence[Path], output: Path | None, title: str | None) -> tup
 
 def describe(result: RunResult) -> str:
     """A run's result in a few lines."""
-    unit = unit_of(result.metric)
-    value = "none" if result.value is None else unit.text(result.value)
+    unit = metric_unit(result.metric)
+    value = "none" if result.value is None else unit.format(result.value)
     loss = "none" if result.train_loss is None else f"{result.train_loss:.4f}"
     last = f"the last {min(LAST_ROUNDS, result.rounds)} rounds"
     return "\n".join(
@@ -279,12 +279,12 @@ def _full_test(result: RunResult) -> list[str]:
 def spread(results: Sequence[RunResult]) -> Interval | None:
     """The mean of the runs' values with its interval; None where no run has a value."""
     values = [result.value for result in results if result.value is not None]
-    return interval(values) if values else None
+    return confidence_interval(values) if values else None
 
 
 def _spread_json(results: Sequence[RunResult]) -> dict[str, Any]:
-    found = spread(results)
-    return found._asdict() if found else {"mean": None, "half": None, "n": 0}
+    mean, half_width, n = spread(results) or (None, None, 0)
+    return {"mean": mean, "half": half_width, "n": n}
 
 
 def seeds_json(task: str, algorithm: str, several: Several) -> dict[str, Any]:
@@ -318,11 +318,11 @@ def print_seeds(several: Several) -> None:
     records = _records(several)
     found = spread(several.results)
     if found:
-        unit = unit_of(several.results[0].metric)
-        margin = "" if found.half is None else f" ± {unit.text(found.half)}"
+        unit = metric_unit(several.results[0].metric)
+        margin = "" if found.half_width is None else f" ± {unit.format(found.half_width)}"
         seeds = f"{found.n} seed{'s' if found.n > 1 else ''}"
-        note = f"mean over {seeds}" + (", 95 % interval" if found.half is not None else "")
-        print(f"{unit.name}  {unit.text(found.mean)}{margin}   ({note})")
+        note = f"mean over {seeds}" + (", 95 % interval" if found.half_width is not None else "")
+        print(f"{unit.name}  {unit.format(found.mean)}{margin}   ({note})")
     _print_table(records)
     print(f"runs: {several.out}")
 

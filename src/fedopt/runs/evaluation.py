@@ -21,7 +21,7 @@ from fedopt.engine.executors import open_executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import single_thread
 from fedopt.errors import unknown
-from fedopt.formatting import unit_of
+from fedopt.formatting import metric_unit
 from fedopt.runs.build_problem import problem_of
 from fedopt.runs.config import Config
 from fedopt.runs.metrics_log import finite
@@ -74,7 +74,7 @@ def _problem(task: Task, config: Config, split: str) -> Iterator[tuple[Problem, 
 
 
 def print_evaluation(measured: Mapping[str, Any]) -> None:
-    unit = unit_of(measured["metric"])
+    unit = metric_unit(measured["metric"])
     table = Table(
         title=f"{measured['run']}, round {measured['round']}, {measured['split']} split, "
         f"{measured['data']} data"
@@ -84,7 +84,7 @@ def print_evaluation(measured: Mapping[str, Any]) -> None:
     rows = {f"all {measured['examples']:,} examples": measured[measured["metric"]]}
     rows |= {f"clients, {q}th percentile": v for q, v in measured["percentiles_over_clients"].items()}
     for name, value in rows.items():
-        table.add_row(name, "-" if value is None else unit.text(value))
+        table.add_row(name, "-" if value is None else unit.format(value))
     console = Console()
     console.print(table)
     loss = "not finite" if measured["loss"] is None else f"{measured['loss']:.4f}"

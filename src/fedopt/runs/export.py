@@ -10,7 +10,7 @@ from safetensors.torch import save
 from fedopt.api import load
 from fedopt.errors import UserError
 from fedopt.files import write_atomically
-from fedopt.formatting import unit_of
+from fedopt.formatting import metric_unit
 from fedopt.runs.records import flatten, read_run
 
 
@@ -33,8 +33,8 @@ def export(run: Path, to: Path) -> list[Path]:
 
 def _card(info: dict[str, object], config: dict[str, object], round: int) -> str:
     metric = str(info["metric"])
-    unit, value = unit_of(metric), info.get("value")
-    result = unit.text(value) if isinstance(value, float) else "not finished"
+    unit, value = metric_unit(metric), info.get("value")
+    result = unit.format(value) if isinstance(value, float) else "not finished"
     note = " (generated; its numbers say nothing about the real set)" if info["data"] == "synthetic" else ""
     rows = "\n".join(f"| `{key}` | `{value}` |" for key, value in config.items())
     return f"""# {info["task"]}, {info["algorithm"]}, round {round}

@@ -31,7 +31,7 @@ class RunRecord(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The algorithm's name; `labels` tells apart several runs of one algorithm."""
+        """The name of the algorithm."""
         return str(self.info["algorithm"])
 
     @property
@@ -191,32 +191,3 @@ def config_differences(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
     keys = dict.fromkeys(key for config in configs for key in config)
     values = {key: [config.get(key) for config in configs] for key in keys}
     return {key: row for key, row in values.items() if any(value != row[0] for value in row)}
-
-
-def labels(records: Sequence[RunRecord], left_out: Sequence[str] = ()) -> list[str]:
-    """A short name for each run, no two the same.
-
-    It is the algorithm, followed by what tells two runs of one algorithm apart: the data, one or two
-    settings, or else the name of the directory. Settings that are `left_out`, such as the seed where a name
-    stands for several, take no part.
-    """
-    several_data = len({record.data for record in records}) > 1
-    names = [f"{record.label} on {record.data}" if several_data else record.label for record in records]
-    unique = list(names)
-    for name in {name for name in names if names.count(name) > 1}:
-        same = [at for at, other in enumerate(names) if other == name]
-        differences = config_differences([records[at] for at in same])
-        telling = {key: row for key, row in differences.items() if key not in left_out}
-        few = 1 <= len(telling.keys() - {"seed"}) <= 2 or list(telling) == ["seed"]
-        for column, at in enumerate(same):
-            settings = ", ".join(f"{key} {_setting(row[column])}" for key, row in telling.items())
-            unique[at] = f"{name} ({settings if few else records[at].path.resolve().name})"
-    return [
-        name if unique.count(name) == 1 else f"{name} #{unique[: at + 1].count(name)}"
-        for at, name in enumerate(unique)
-    ]
-
-
-def _setting(value: object) -> str:
-    """A value of the configuration for a label: 10^-1.5 with four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from fedopt.formatting import duration
+from fedopt.formatting import format_duration
 from fedopt.sweep.grid import describe
 from fedopt.sweep.slots import Order
 
@@ -103,4 +103,4 @@ class SweepProgress:
         if not self._rounds_run:
             return ""
         ahead = self._work - sum(round or 0 for round in self._running.values())
-        return f"{duration(max(0, ahead) * (time.monotonic() - self._began) / self._rounds_run)} left"
+        return f"{format_duration(max(0, ahead) * (time.monotonic() - self._began) / self._rounds_run)} left"

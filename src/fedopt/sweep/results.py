@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from rich import box
 from rich.table import Table
 
-from fedopt.analysis.heatmap import Ease, distance_of, ease_of
-from fedopt.analysis.seeds import Interval, interval
+from fedopt.analysis.heatmap import NearBest, count_near_best, metric_tolerance
+from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.display.table import wide_console
 from fedopt.files import write_atomically
-from fedopt.formatting import Unit, unit_of
+from fedopt.formatting import Unit, metric_unit
 from fedopt.report import write_report
 from fedopt.runs.records import RunRecord
 from fedopt.sweep.grid import LOG10_AXES, Grid, Point, Value, describe, edges
@@ -81,13 +81,13 @@ class Tuned(NamedTuple):
     def diverged(self) -> int:
         return sum(c.status == "diverged" for c in self.candidates)
 
-    def ease(self, asked: Asked) -> Ease:
+    def ease(self, asked: Asked) -> NearBest:
         """How easy it is to tune: the share of the trials that come near the best by `asked.compared`."""
         task, name = find_task(asked.task), asked.compared
         ended = [c for c in self.candidates if c.status != "running"]
         found = [c.score if name == asked.select else c.value for c in ended]
         means = [None if one is None else one.mean for one in found]
-        return ease_of(means, not lower_is_better(task, name), distance_of(name))
+        return count_near_best(means, not lower_is_better(task, name), metric_tolerance(name))
 
 
 class Swept(NamedTuple):
@@ -137,7 +137,7 @@ def _candidate(
     def over_seeds(select: str) -> Interval | None:
         values = [score(record, select, rounds) for record in records]
         known = [value for value in values if value is not None]
-        return interval(known) if len(known) == len(trials) else None
+        return confidence_interval(known) if len(known) == len(trials) else None
 
     states = {shortened(record, rounds).status for record in records}
     status = next((state for state in _STATES if state in states), records[0].status)
@@ -183,7 +183,7 @@ def _spread(name: str, value: Interval | None) -> dict[str, float | None]:
     """A mean under its name, and half its 95 % interval; nothing is known of the spread of one seed."""
     return {
         name: None if value is None else value.mean,
-        f"{name}_half": None if value is None else value.half,
+        f"{name}_half": None if value is None else value.half_width,
     }
 
 
@@ -223,7 +223,7 @@ def _part_summary(part: Tuned, asked: Asked) -> dict[str, Any]:
         "within": ease.within,
         "trials": ease.total,
         "measure": asked.compared,
-        "distance": ease.distance.text,
+        "distance": ease.tolerance.text,
     }
     return {**counts, "best": winner, "near_best": near}
 
@@ -231,7 +231,7 @@ def _part_summary(part: Tuned, asked: Asked) -> dict[str, Any]:
 def print_sweep(swept: Swept) -> None:
     """The winners as a table, and what to do next."""
     task = find_task(swept.asked.task)
-    unit, select = unit_of(task.metric), swept.asked.select
+    unit, select = metric_unit(task.metric), swept.asked.select
     data = "synthetic data" if swept.asked.data == "synthetic" else f"data {swept.asked.data}"
     lengths = " and ".join(map(str, sorted({part.rounds for part in swept.tuned})))
     table = Table(
@@ -250,7 +250,7 @@ def print_sweep(swept: Swept) -> None:
     for part in swept.tuned:
         best = part.best
         point = {} if best is None else best.point
-        values = [_text(unit_of(select), best.score if best else None)] if len(shown) == 2 else []
+        values = [_text(metric_unit(select), best.score if best else None)] if len(shown) == 2 else []
         values.append(_text(unit, best.value if best else None))
         counts = [str(len(part.candidates)), str(part.diverged), _share(part.ease(swept.asked))]
         table.add_row(part.algorithm, *(_setting(point.get(axis)) for axis in axes), *values, *counts)
@@ -261,14 +261,14 @@ def print_sweep(swept: Swept) -> None:
 
 
 def _text(unit: Unit, value: Interval | None) -> str:
-    return "-" if value is None else unit.text(value.mean, value.half)
+    return "-" if value is None else unit.format(value.mean, value.half_width)
 
 
 def _setting(value: Value | None) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _share(ease: Ease) -> str:
+def _share(ease: NearBest) -> str:
     return "-" if ease.share is None else f"{ease.share * 100:.0f} %"
 
 
@@ -281,8 +281,8 @@ def _remarks(swept: Swept) -> list[str]:
     ]
     name = swept.asked.compared
     lines = [
-        f"near best: the share of a method's trials whose {unit_of(name).name} is within "
-        f"{distance_of(name).text} of its best",
+        f"near best: the share of a method's trials whose {metric_unit(name).name} is within "
+        f"{metric_tolerance(name).text} of its best",
         *swept.remarks,
     ]
     if len(swept.asked.seeds) > 1:

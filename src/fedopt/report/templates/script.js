@@ -2,13 +2,13 @@
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colour = (run) => (run.colour === "ink" ? css("--ink") : run.colour);
-const touch = matchMedia("(pointer: coarse)").matches;  // dragging must scroll the page there, not zoom
+const touch = matchMedia("(pointer: coarse)").matches;  // dragging scrolls the page there instead of zooming
 const narrow = matchMedia("(max-width: 40rem)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const hidden = new Set();
-let revision = 0;  // without a new one, plotly keeps the last ticks beside a fresh range
+let revision = 0;  // a new revision makes plotly update its ticks
 
-// A line of the data as the traces that draw it: its band, if it has one, and the line itself.
+// Return the plotly traces of a line: its band, if it has one, and the line itself.
 function traces(chart, line) {
   const base = { x: line.x, y: line.y, type: "scatter", showlegend: false };
   if (line.run === null) {
@@ -28,7 +28,7 @@ function traces(chart, line) {
     marker: { symbol: run.symbol, size: 8, color: colour(run), maxdisplayed: 12 },
     hovertemplate: line.half ? chart.hoverSpread : chart.hover,
     customdata: line.half,
-    cliponaxis: false,  // a marker on the axis is drawn whole
+    cliponaxis: false,  // draw markers on the axis completely
   };
   if (!line.half) return [drawn];
   const band = {
@@ -83,7 +83,7 @@ function toggle(run) {
 }
 
 function compare(a, b, sign) {
-  if (a === "" || b === "") return (a === "") - (b === "");  // what is absent stays last, in either order
+  if (a === "" || b === "") return (a === "") - (b === "");  // absent values stay last in both orders
   const [x, y] = [Number(a), Number(b)];
   return sign * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b) : x - y);
 }
@@ -99,13 +99,12 @@ function sort(table, column) {
   table.tBodies[0].append(...rows);
 }
 
-// -- heat maps: the cell under the pointer or with the focus tells its trial below its map
+// Heat maps: below each map, show the trial under the pointer or with the focus.
 
-function tell(cell) {
+function showTrial(cell) {
   const place = cell.closest("figure").querySelector(".trial");
   place.replaceChildren();
-  for (const line of cell.dataset.trial.split("\n")) {
-    const [term, description] = line.split("\t");
+  for (const [term, description] of Object.entries(JSON.parse(cell.dataset.trial))) {
     const row = document.createElement("div");
     row.append(document.createElement("dt"), document.createElement("dd"));
     row.firstChild.textContent = term;
@@ -128,14 +127,14 @@ const ARROWS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], Arro
 for (const table of document.querySelectorAll("table.heat")) {
   table.addEventListener("pointerover", (event) => {
     const cell = event.target.closest(".cell");
-    if (cell) tell(cell);
+    if (cell) showTrial(cell);
   });
-  table.addEventListener("pointerleave", () => tell(entry(table)));
+  table.addEventListener("pointerleave", () => showTrial(entry(table)));
   table.addEventListener("focusin", (event) => {
     const cell = event.target.closest(".cell");
-    entry(table).tabIndex = -1;  // Tab comes back to the cell that was left
+    entry(table).tabIndex = -1;  // Tab returns to the last cell
     cell.tabIndex = 0;
-    tell(cell);
+    showTrial(cell);
   });
   table.addEventListener("keydown", (event) => {
     const step = ARROWS[event.key];
@@ -143,13 +142,13 @@ for (const table of document.querySelectorAll("table.heat")) {
     event.preventDefault();
     move(table, event.target.closest(".cell"), ...step);
   });
-  if (!table.closest(".heatbox").hidden) tell(entry(table));
+  if (!table.closest(".heatbox").hidden) showTrial(entry(table));
 }
 for (const select of document.querySelectorAll("select[data-maps]")) {
   select.addEventListener("change", () => {
     for (const box of document.querySelectorAll(`#${select.dataset.maps} .heatbox`)) {
       box.hidden = box.dataset.map !== select.value;
-      if (!box.hidden) tell(entry(box.querySelector("table.heat")));
+      if (!box.hidden) showTrial(entry(box.querySelector("table.heat")));
     }
   });
 }

@@ -1,0 +1,130 @@
+"""The summaries of a comparison: means over seeds, target, ranking and verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from written import MB, write_lines, write_run, write_seeds, write_trial
+
+from fedopt.analysis.seeds import Interval
+from fedopt.analysis.summary import compare_runs, final_measure
+from fedopt.errors import ConfigError, UserError
+from fedopt.runs.records import RunRecord, read_run
+
+T_2 = 4.302653  # quantile of Student's t for three seeds, from a table
+FIRST, NEAR, FAR = (0.70, 0.72, 0.74), (0.71, 0.70, 0.745), (0.60, 0.62, 0.64)
+
+
+def mean(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.mean
+
+
+def test_summaries_have_the_numbers_computed_by_hand(three: list[RunRecord]) -> None:
+    comparison = compare_runs(three)
+    best, second, last = comparison.summaries
+    assert comparison.target == 0.72  # 0.80 less 10 %
+    assert [s.label for s in comparison.summaries] == ["fedyogi", "scaffold", "fedavg"]
+    assert (mean(best.value), mean(best.train_loss), mean(best.seconds)) == (0.80, 0.5, 4.0)
+    assert mean(second.train_loss) == pytest.approx(25 / 48)  # not recorded: the mean of 1, 1/2, 1/3, 1/4
+    numbers = [
+        (mean(s.rounds_to_target), mean(s.bytes_to_target), mean(s.bytes_total)) for s in (best, second)
+    ]
+    assert numbers == [(2, 20 * MB, 40 * MB), (4, 80 * MB, 80 * MB)]
+    assert (last.rounds_to_target, last.bytes_to_target, mean(last.bytes_total)) == (None, None, 40 * MB)
+    assert best.value == Interval(0.80, None, 1)  # one seed has no interval
+
+
+def test_lower_metric_is_ranked_ascending_and_reaches_the_target_from_above(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"metric": "mse", "better": "lower"}
+    records = [
+        write_run(tmp_path / "a", "fedavg", (0.1, 0.021, 0.0198), value=0.0204, **shared),
+        write_run(tmp_path / "b", "fedadam", (0.1, 0.019, 0.017), value=0.018, **shared),
+    ]
+    comparison = compare_runs(records)
+    assert comparison.target == 0.0198  # 0.018 plus 10 %
+    reached = [(s.label, mean(s.rounds_to_target)) for s in comparison.summaries]
+    assert reached == [("fedadam", 2), ("fedavg", 4)]
+
+
+def test_unfinished_run_uses_the_mean_over_its_last_hundred_rounds(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", status="running", rounds=200, value=0.9, metric=None, better=None).path
+    values = {0: 0.0, 50: 0.3, 51: 0.5, 150: 0.7}
+    write_lines(run, [{"round": t, "split": "test", "accuracy": v, "seconds": t} for t, v in values.items()])
+    summary = compare_runs([read_run(run)]).best
+    assert mean(summary.value) == pytest.approx(0.6)  # rounds 51 to 150; the recorded 0.9 is outdated
+    assert (mean(summary.seconds), summary.bytes_total) == (150.0, None)
+    assert summary.note == "unfinished, round 150 of 200"
+
+
+@pytest.mark.parametrize("status", ["failed", "diverged"])
+def test_failed_run_is_ranked_last_and_does_not_set_the_target(tmp_path: Path, status: str) -> None:
+    failed = write_run(tmp_path / "a", "fedadam", (0.1, 0.99, 0.99), status=status, rounds=60)
+    pruned = write_run(tmp_path / "c", "scaffold", (0.1, 0.98, 0.98), status="pruned", rounds=60)
+    comparison = compare_runs([failed, pruned, write_run(tmp_path / "b", value=0.5)])
+    found = comparison.summaries
+    assert [s.label for s in found] == ["fedavg", "scaffold", "fedadam"]
+    assert [s.note for s in found] == ["", "pruned, round 4 of 60", f"{status}, round 4 of 60"]
+    assert comparison.target == 0.45
+    assert [s.failed for s in found] == [False, False, True]
+    assert [s.eligible for s in found] == [True, False, False]
+
+
+def test_several_seeds_have_a_mean_and_a_confidence_interval(tmp_path: Path) -> None:
+    records = write_seeds(tmp_path, "fedadam", FIRST) + write_seeds(tmp_path, "fedavg", FAR)
+    best = compare_runs(records).best
+    half_width = T_2 * 0.02 / 3**0.5  # the sample standard deviation of both is 0.02
+    assert (best.label, best.value) == ("fedadam", pytest.approx((0.72, half_width, 3), rel=1e-6))
+
+
+def test_differences_within_the_paired_interval_are_noise(tmp_path: Path) -> None:
+    """The differences from the best are 0.10 three times, and -0.01, 0.02, -0.005: 0.002 +- 0.040."""
+    runs = [r for name, v in (("a", FIRST), ("b", NEAR), ("c", FAR)) for r in write_seeds(tmp_path, name, v)]
+    comparison = compare_runs([*runs, write_trial(tmp_path / "d", "d", (0.1, 1.0), 0.5)])
+    assert [s.label for s in comparison.summaries] == ["a", "b", "c", "d"]
+    assert comparison.verdicts() == ["best", "within noise", "worse", "noise unknown"]
+
+
+def test_incomplete_runs_have_no_verdict(tmp_path: Path) -> None:
+    done, running = (
+        write_run(tmp_path / "a", value=0.5),
+        write_run(tmp_path / "b", "fedadam", status="running"),
+    )
+    assert compare_runs([done, running]).verdicts() == ["best", ""]
+    assert compare_runs([running]).verdicts() == [""]
+
+
+def test_diverged_seed_is_noted_and_excluded_from_the_mean(tmp_path: Path) -> None:
+    records = write_seeds(tmp_path, "fedavg", (0.4, 0.6)) + write_seeds(tmp_path, "fedadam", (0.1, 0.1))
+    bad = write_trial(tmp_path / "bad", "fedavg", (0.1, 1.0), 0.9, seed=2, status="diverged")
+    assert [(s.label, mean(s.value), s.note) for s in compare_runs([*records, bad]).summaries] == [
+        ("fedadam", 0.1, ""),  # a configuration with a failed seed is not the best
+        ("fedavg", 0.5, "diverged: 1 of 3 seeds"),
+    ]
+
+
+def test_rounds_to_target_are_averaged_over_the_seeds_that_reach_it(tmp_path: Path) -> None:
+    records = write_seeds(tmp_path, "fedavg", (0.5, 0.5, 0.9)) + write_seeds(
+        tmp_path, "fedadam", (0.6, 0.7, 0.8)
+    )
+    found = {s.label: s.rounds_to_target for s in compare_runs(records).summaries}
+    assert found["fedavg"] == (2, None, 1)  # the best mean is 0.7, so the target is 0.63
+    assert found["fedadam"] == (2, 0, 2)
+
+
+def test_final_measure_of_another_metric_is_its_mean_over_the_evaluations(tmp_path: Path) -> None:
+    record = write_run(tmp_path / "run", value=0.8, train_loss=0.3)
+    record = record._replace(test=[{"round": t, "loss": float(t)} for t in (0, 2, 4)])
+    assert [final_measure(record, name) for name in ("accuracy", "train_loss", "loss")] == [0.8, 0.3, 3.0]
+
+
+def test_no_runs_and_mixed_tasks_are_rejected(three: list[RunRecord], tmp_path: Path) -> None:
+    with pytest.raises(UserError):
+        compare_runs([])
+    other = write_run(tmp_path / "other", task="shakespeare")
+    with pytest.raises(ConfigError) as caught:
+        compare_runs([*three, other])
+    assert caught.value.keys == ("task",)
+    message = str(caught.value)
+    assert str(other.path) in message and "emnist_cr" in message and "\n" not in message
