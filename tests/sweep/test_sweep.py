@@ -260,7 +260,7 @@ def test_ease_is_of_the_selected_measure_after_the_asked_rounds_in_every_place(
         assert f"Its colour shows the test {name}:" in text and f"best {name} with rates" in text
         assert re.search(rf"fedadagrad {shown} .* {sum(near)} of 4 {sum(near) * 25} %", text), text
         selected = "train loss" if select == "train_loss" else f"best {name}"
-        assert f"{selected}, by which this sweep selected" in text
+        assert f"{selected}, the selection criterion of this sweep" in text
         if rounds < ROUNDS:
             break
         assert fedopt("report", out).code == 0

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fedopt.engine.loop import Step
-from fedopt.formatting import duration
+from fedopt.formatting import format_duration
 from fedopt.runs.config import Config
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -98,5 +98,5 @@ class RunProgress:
         if done == first or now == start:
             return []
         rate = (done - first) / (now - start)
-        remaining = [f"{duration((self._rounds - done) / rate)} left"] if done < self._rounds else []
+        remaining = [f"{format_duration((self._rounds - done) / rate)} left"] if done < self._rounds else []
         return [f"{rate:.2f} rounds/s", *remaining]

@@ -128,8 +128,8 @@ def _section_note(grids: Sequence[RateGrid], unit: Unit, metric: str, selection:
     lengths = f"Trials ran for {rounds[0]} to {rounds[-1]} rounds. " if len(rounds) > 1 else ""
     return (
         f"Each cell is one trial. Its colour shows the test {unit.name}: the mean over the last "
-        f"{LAST_ROUNDS} rounds, or over all rounds of a shorter run. Rates are in log10. All maps share one colour scale. "
-        f"{STAR} best {unit.name}{criterion if selection == metric else ''}. "
+        f"{LAST_ROUNDS} rounds, or over all rounds of a shorter run. Rates are in log10. "
+        f"All maps share a colour scale. {STAR} best {unit.name}{criterion if selection == metric else ''}. "
         f"{RING} the paper's choice: the smallest train loss{criterion if selection == TRAIN_LOSS else ''}. "
         f"{'; '.join([*legend, 'blank: no trial']).capitalize()}. {lengths}"
         "Point at a cell, or move to it with Tab and the arrow keys, to show its trial."
