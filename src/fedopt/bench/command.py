@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedopt.bench.environment import current_commit, describe_machine
-from fedopt.bench.measure_task import BenchOptions, Log, measure_task
+from fedopt.bench.measure_task import BenchOptions, measure_task
 from fedopt.bench.peers import PeerUnavailable, find_peer, parse_peers, peers_directory
 from fedopt.engine.executors import available_cores
 from fedopt.errors import ConfigError, unknown
+from fedopt.files import Log
 from fedopt.tasks import TASKS
 
 

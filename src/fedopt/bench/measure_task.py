@@ -19,8 +19,8 @@ from fedopt.bench.matrix_products import list_products
 from fedopt.bench.peers import PeerProcess, PeerUnavailable, find_peer
 from fedopt.bench.workload import BenchmarkWorkload, build_workload
 from fedopt.engine import allocation
+from fedopt.files import Log
 
-Log = Callable[[str], None]
 _Round = TypeVar("_Round")
 _MEASURED_SECONDS = 1.0  # minimum length of the measurement of one simulator in one repeat
 
