@@ -25,7 +25,7 @@ from fedopt.algorithms import Round
 from fedopt.engine.client import ClientWork
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, Runner, single_thread
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
 from fedopt.tasks import TASKS
 
@@ -56,7 +56,7 @@ def opening(task: str, data: str) -> dict[str, float]:
 def shares(task: str, data: str, clients: int) -> list[float]:
     """Seconds to prepare over seconds to train, for each of some clients."""
     config = resolve(TASKS[task], "fedavg", {}, data)
-    problem = problem_of(TASKS[task], config)
+    problem = build_problem(TASKS[task], config)
     runner = Runner(problem, problem.federation(), ())
     split = runner.federation.train
     x = runner.flat.read()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedopt.algorithms import Algorithm, ClientResult, Optimizer
     from fedopt.api import LoadedRun, load, own_task, run
     from fedopt.errors import FedoptError, RunError, UserError
-    from fedopt.runs.execute import RunResult
+    from fedopt.runs.result import RunResult
     from fedopt.version import __version__
 
 __all__ = [
@@ -40,7 +40,7 @@ _HOME = {
     "LoadedRun": "fedopt.api",
     "Optimizer": "fedopt.algorithms",
     "RunError": "fedopt.errors",
-    "RunResult": "fedopt.runs.execute",
+    "RunResult": "fedopt.runs.result",
     "UserError": "fedopt.errors",
     "__version__": "fedopt.version",
     "load": "fedopt.api",

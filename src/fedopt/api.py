@@ -1,259 +1,315 @@
-"""The library's front door: `fedopt.run` and `fedopt.load`."""
+"""The public Python API. The command line calls the same functions."""
 
 from __future__ import annotations
 
-import copy
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, nn
 
-from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
+from fedopt.algorithms import Algorithm
 from fedopt.algorithms.state import mapped
-from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
-from fedopt.data.store import StoredSplit, open_store
-from fedopt.data.store.locations import data_source
+from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import open_executor
+from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.devices import vectorised_on
 from fedopt.engine.loop import Step
-from fedopt.engine.worker import seeded
-from fedopt.errors import UserError, unknown
-from fedopt.models.flat import Flat
-from fedopt.runs import checkpoint as checkpoints
-from fedopt.runs.build_problem import problem_of
-from fedopt.runs.config import Config, read_config, resolve
-from fedopt.runs.execute import RunResult, execute
-from fedopt.runs.weights import read_weights
-from fedopt.tasks import TASKS, Task, find_task
-from fedopt.tasks.metrics import accuracy
+from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
+from fedopt.files import Log, no_log
+from fedopt.report import write_report
+from fedopt.runs import tensorboard as event_files
+from fedopt.runs.config import Config
+from fedopt.runs.discover import find_runs
+from fedopt.runs.evaluation import evaluate as evaluate
+from fedopt.runs.execute import execute
+from fedopt.runs.export import export as export
+from fedopt.runs.load import LoadedRun as LoadedRun
+from fedopt.runs.load import load as load
+from fedopt.runs.prepare import BuildAlgorithm, PreparedRun
+from fedopt.runs.prepare import RunRequest as RunRequest
+from fedopt.runs.records import RunRecord, read_run
+from fedopt.runs.result import RunResult
+from fedopt.tasks import Task
+from fedopt.tasks.own import own_task as own_task
 
-Clients = Mapping[str, Sequence[Any]] | Callable[[str], Sequence[Any]] | str | os.PathLike[str]
-
-
-def _as_is(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
-    inputs, targets = (part.float() if part.dtype == torch.float64 else part for part in examples)
-    return inputs, targets
-
-
-def _pair(arrays: Sequence[Any], client: str) -> Sequence[Any]:
-    if len(arrays) not in (0, 2):  # nothing at all is refused as a client without examples
-        raise UserError(f"client {client!r} has {len(arrays)} arrays; a client is a pair (inputs, targets)")
-    return arrays
-
-
-def _read_pair(read: Callable[[str], Sequence[Any]], client: str) -> Sequence[Any]:
-    return _pair(read(client), client)
-
-
-def _given(value: Any, *ignored: Any) -> Any:
-    return value
-
-
-def _called(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls what the user gave; its keyword arguments are the user's own and no configuration of ours."""
-    return function(*arguments)
-
-
-def _own_federation(
-    clients: Clients, test: Sequence[Any] | Mapping[str, Sequence[Any]] | None, ids: Sequence[str] | None
-) -> Federation:
-    if isinstance(clients, str | os.PathLike):
-        store = open_store(Path(clients))
-        train, testing = (
-            Split(split.ids, split.sizes, partial(_stored_pair, split))
-            for split in (store.split("train"), store.split("test"))
-        )
-        return Federation(train, testing, str(clients))
-    if test is None:
-        raise UserError("a test set is needed: pass test=(inputs, targets)")
-    if callable(clients):
-        if ids is None:
-            raise UserError("clients is a function, so the ids are needed too: pass client_ids=[...]")
-        train = from_function(partial(_read_pair, clients), ids)
-    elif isinstance(clients, Mapping):
-        train = from_arrays({name: _pair(arrays, name) for name, arrays in clients.items()})
-    else:
-        raise UserError(f"clients is a {type(clients).__name__}; pass a mapping of id to (inputs, targets)")
-    return Federation(train, from_arrays(test if isinstance(test, Mapping) else {"test": test}), "own")
-
-
-def _stored_pair(split: StoredSplit, client: int) -> Arrays:
-    columns = split.columns(client)
-    return np.asarray(columns["features"]), np.asarray(columns["label"])
-
-
-def own_task(
-    model: nn.Module | Callable[[], nn.Module],
-    loss: Callable[[Tensor, Tensor], Tensor],
-    clients: Clients,
-    test: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
-    client_ids: Sequence[str] | None = None,
-    metrics: Mapping[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] | None = None,
-    better: str = "higher",
-    name: str = "own",
-) -> Task:
-    """A task from your own parts.
-
-    `model` is a module, or a function that builds one (then the seed decides its initial weights); `loss` a
-    function of outputs and targets, such as `torch.nn.functional.cross_entropy`. `clients` maps ids to pairs
-    of arrays (inputs, targets), is a function from an id to such a pair (with `client_ids`), or names a
-    directory that `fedopt data import own` has written, which has a test set too. `test` is a pair of arrays,
-    or a mapping like `clients`. `metrics` maps names to functions of outputs and targets that return the
-    numerator and the denominator of each example, as `fedopt.tasks.metrics.accuracy` does; the first is the
-    headline.
-    """
-    federation = _own_federation(clients, test, client_ids)
-    train = federation.train
-    build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_called, model)
-    return Task(
-        name=name,
-        what="your own",
-        federation=partial(_given, federation),
-        model=build,
-        prepare=_as_is,
-        loss=partial(_called, loss),
-        metrics=metrics or {"accuracy": accuracy},
-        better=better,
-        clients_per_round=min(10, len(train.ids)),
-    )
+StrPath = str | os.PathLike[str]
 
 
 def run(
     task: str | Task,
     *,
-    algorithm: str | Algorithm | Callable[[], Algorithm] = "fedavg",
+    algorithm: str | Algorithm | BuildAlgorithm = "fedavg",
     rounds: int | None = None,
     seed: int | None = None,
     config: Mapping[str, Any] | None = None,
     data: str | None = None,
     executor: str = "serial",
     workers: int | None = None,
-    out: str | os.PathLike[str] | None = None,
-    init: str | os.PathLike[str] | None = None,
+    out: StrPath | None = None,
+    init: StrPath | None = None,
     callback: Callable[[Step], None] | None = None,
     buffers: str | None = None,
     tensorboard: bool = False,
     device: str = "cpu",
+    progress: bool = False,
 ) -> RunResult:
-    """Train a task by a federated algorithm.
+    """Train a task with a federated algorithm.
 
-    `task` is a name of `fedopt tasks` or comes from `fedopt.own_task`. `algorithm` is a name of
-    `fedopt algorithms`, or an `Algorithm` of yours (a function that builds one, if worker processes are to
-    import it). `config` holds keys as in `config.toml`, dotted: {"client.lr": 0.1}. With `out` the run is
-    written there and continued if it exists. `callback` is called after every round; `tensorboard`
-    writes TensorBoard event files too. With `executor="processes"` your script needs the usual
-    `if __name__ == "__main__":`. With `executor="vectorised"`, and with any `device` but the CPU ("cuda",
-    "mps", or "auto" for the best there is), clients train many at a time: the same up to rounding.
+    Args:
+        task: a name of `fedopt tasks`, or a task from `fedopt.own_task`.
+        algorithm: a name of `fedopt algorithms`, an `Algorithm`, or a function that builds one. Worker
+            processes need a function that they can import.
+        rounds: number of rounds; the task's own number by default.
+        seed: seed of everything random.
+        config: configuration with dotted keys as in `config.toml`, for example {"client.lr": 0.1}.
+        data: "synthetic", an imported dataset or its directory; for named tasks only.
+        executor: "serial", "processes" or "vectorised". With "processes", a script needs the usual
+            `if __name__ == "__main__":`. With "vectorised", clients train many at a time; results are equal
+            up to rounding.
+        workers: number of worker processes; one per core by default.
+        out: run directory. An existing run is resumed.
+        init: safetensors file with the initial weights.
+        callback: called after every round.
+        buffers: "refuse" or "freeze" models with running statistics.
+        tensorboard: also write TensorBoard event files.
+        device: "cpu", "cuda", "mps", or "auto" for the best one available. Other devices than the CPU
+            imply "vectorised".
+        progress: show progress on stderr.
     """
-    chosen = find_task(task) if isinstance(task, str) else task
-    settings = dict(config or {})
-    given = (("rounds", rounds), ("seed", seed), ("buffers", buffers))
-    settings |= {key: value for key, value in given if value is not None}
-    name, entry, build = _algorithm(algorithm)
-    if data is not None and not isinstance(task, str):
-        raise UserError("data is for the named tasks; a task of your own has its clients already")
-    source = data_source(data or "synthetic") if isinstance(task, str) else "own"
-    resolved = resolve(chosen, name, settings, source, entry)
-    initial = None
-    if init is not None:
-        initial, checksum = read_weights(Path(init), fresh_model(chosen, resolved), resolved.buffers)
-        resolved = resolved.model_copy(update={"init": checksum})
-    where = vectorised_on(executor, device)
-    resolved = resolved.model_copy(update={"vectorised": where})
-    problem = problem_of(chosen, resolved, build)
-    with open_executor(executor, workers, where) as place:
+    options = {"rounds": rounds, "seed": seed, "buffers": buffers}
+    settings = {**(config or {}), **{key: value for key, value in options.items() if value is not None}}
+    request = RunRequest(
+        task,
+        algorithm,
+        settings,
+        data,
+        None if init is None else Path(init),
+        vectorised_on(executor, device),
+        tensorboard,
+    )
+    return run_prepared(
+        request.prepare(),
+        executor=executor,
+        workers=workers,
+        out=None if out is None else Path(out),
+        callback=callback,
+        tensorboard=tensorboard,
+        progress=progress,
+    )
+
+
+def run_prepared(
+    prepared: PreparedRun,
+    *,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: Path | None = None,
+    command: str = "",
+    callback: Callable[[Step], None] | None = None,
+    tensorboard: bool = False,
+    progress: bool = False,
+) -> RunResult:
+    """Execute a prepared run. `command` is recorded in run.json."""
+    with open_executor(executor, workers, prepared.config.vectorised) as opened:
+        return _execute(prepared, opened, out, command, tensorboard, progress, callback)
+
+
+def _execute(
+    prepared: PreparedRun,
+    executor: Executor,
+    out: Path | None,
+    command: str,
+    tensorboard: bool,
+    progress: bool,
+    callback: Callable[[Step], None] | None = None,
+    heading: str = "",
+) -> RunResult:
+    config, problem, better, initial = prepared
+    observers = [_with_copies(callback)] if callback else []
+    log: Log = no_log
+    with ExitStack() as stack:
+        if progress:
+            bar = stack.enter_context(ProgressBar(config.algorithm, config.rounds))
+            log = bar.log
+            observers.append(RunProgress(bar, config).on_step)
+            if heading:
+                log(heading)
+
+        def on_step(step: Step) -> None:
+            for observe in observers:
+                observe(step)
+
         return execute(
-            resolved,
+            config,
             problem,
-            place,
-            out=Path(out) if out is not None else None,
-            better=chosen.better,
+            executor,
+            out=out,
+            command=command,
+            better=better,
             initial=initial,
-            on_step=_to_keep(callback) if callback else None,
+            on_step=on_step,
+            log=log,
             tensorboard=tensorboard,
         )
 
 
-def _to_keep(callback: Callable[[Step], None]) -> Callable[[Step], None]:
-    """Steps whose vectors the next round leaves alone."""
+def _with_copies(callback: Callable[[Step], None]) -> Callable[[Step], None]:
+    """Pass copies of the state to the callback, because the next round overwrites the vectors."""
 
     def on_step(step: Step) -> None:
-        at = step.position
-        callback(step._replace(position=at._replace(state=mapped(at.state, torch.clone))))
+        position = step.position
+        state = mapped(position.state, torch.clone)
+        callback(step._replace(position=position._replace(state=state)))
 
     return on_step
 
 
-def _algorithm(
-    algorithm: str | Algorithm | Callable[[], Algorithm],
-) -> tuple[str, Entry, Callable[[], Algorithm] | None]:
-    """Name, registry entry and, for one of the user's own, how to build it."""
-    if isinstance(algorithm, str):
-        if algorithm not in ALGORITHMS:
-            raise unknown("algorithm", algorithm, ALGORITHMS)
-        return algorithm, ALGORITHMS[algorithm], None
-    own = Entry("your own", "", lambda: None, clients=(), servers=())  # type: ignore[arg-type,return-value]
-    if isinstance(algorithm, Algorithm):
-        return "own", own, partial(_given, algorithm)
-    if isinstance(algorithm, partial):  # its arguments are part of which run it is
-        arguments = [*map(repr, algorithm.args), *(f"{k}={v!r}" for k, v in algorithm.keywords.items())]
-        return f"{getattr(algorithm.func, '__name__', 'own')}({', '.join(arguments)})", own, algorithm
-    return getattr(algorithm, "__name__", "own"), own, algorithm
+def default_directory(config: Config, *, several_seeds: bool = False) -> Path:
+    """runs/TASK/ALGORITHM-HASH. The same configuration always has the same directory."""
+    digest = config.short_hash(ignore=("seed",) if several_seeds else ())
+    return Path("runs") / config.task / f"{config.algorithm}-{digest}"
 
 
-def fresh_model(task: Task, config: Config) -> nn.Module:
-    """The task's model as the run's seed initialises it."""
-    with seeded(config.seed, "init"):
-        return task.model(**config.model)
+class RunGroup(NamedTuple):
+    """Several runs that were executed together."""
+
+    out: Path
+    results: list[RunResult]
+    failures: list[str]  # one message per run without a result
+    paths: list[Path]  # of all runs
+    report: Path | None = None
+
+    def records(self) -> list[RunRecord]:
+        """Read the run directories. Runs that failed before they began have none."""
+        started = [path for path in self.paths if (path / "config.toml").is_file()]
+        if not started:
+            raise RunError("; ".join(self.failures))
+        return [read_run(path) for path in started]
 
 
-class LoadedRun(NamedTuple):
-    """A run as it stands on disk."""
-
-    model: nn.Module  # with the trained weights, in evaluation mode
-    x: Vector
-    round: int
-    config: Config
+class _Job(NamedTuple):
+    name: str
+    request: RunRequest
+    prepared: PreparedRun
+    folder: Path  # below the directory of the group
 
 
-def load(
-    run: str | os.PathLike[str],
-    model: nn.Module | Callable[[], nn.Module] | None = None,
-    round: int | None = None,
-) -> LoadedRun:
-    """The trained model of a run directory: its newest checkpoint, or that of `round`.
+def run_seeds(
+    request: RunRequest,
+    seeds: Sequence[int],
+    *,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: Path | None = None,
+    progress: bool = False,
+) -> RunGroup:
+    """Execute a run with several seeds, in OUT/seed-0, OUT/seed-1, ... Existing runs are resumed."""
+    jobs = _seed_jobs(request, seeds, Path())
+    out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
+    _refuse_runs([out])
+    return _run_all(jobs, executor, workers, out, progress)
 
-    A run on a task of your own does not hold your module: pass it, or a function that builds it, as `model`.
+
+def compare(
+    requests: Sequence[RunRequest],
+    *,
+    seeds: Sequence[int] | None = None,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: Path | None = None,
+    progress: bool = False,
+) -> RunGroup:
+    """Execute one run per request, or one per request and seed, and write OUT/report.html.
+
+    The requests have the same task and different algorithms. All configurations are checked before the
+    first round.
     """
-    path = Path(run)
-    file = path / "config.toml"
-    if not file.is_file():
-        raise UserError(f"no run directory at {path}; name one that `fedopt run --out DIR` has written")
-    config = read_config(file)
-    if model is None:
-        if config.task not in TASKS:
-            raise UserError(
-                f"{path} is a run of your own task {config.task!r}, whose module it does not hold; in "
-                "Python, fedopt.load(run, model=your_module)"
+    if not requests:
+        raise ConfigError("no algorithms; for example --algorithms fedavg,fedyogi", keys=("algorithms",))
+    task, names = str(requests[0].task), [str(request.algorithm) for request in requests]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
+        raise ConfigError(f"--algorithms has {repeated!r} twice; use each name once", keys=("algorithms",))
+    jobs: list[_Job] = []
+    for name, request in zip(names, requests, strict=True):
+        if seeds is None:
+            jobs.append(_Job(name, request, request.prepare(), Path(name)))
+        else:
+            jobs += _seed_jobs(request, seeds, Path(name))
+    if out is None:
+        ignore = () if seeds is None else ("seed",)
+        hashes = {job.prepared.config.short_hash(ignore=ignore) for job in jobs}
+        digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
+        out = Path("runs") / task / f"compare-{digest}"
+    if seeds is not None:
+        _refuse_runs([out, *(out / name for name in names)])
+    group = _run_all(jobs, executor, workers, out, progress)
+    page = out / "report.html"
+    write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
+    return group._replace(report=page)
+
+
+def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[_Job]:
+    seeded = [request.with_settings(seed=seed) for seed in seeds]
+    return [
+        _Job(f"{request.algorithm}, seed {seed}", one, one.prepare(), folder / f"seed-{seed}")
+        for seed, one in zip(seeds, seeded, strict=True)
+    ]
+
+
+def _run_all(jobs: Sequence[_Job], executor: str, workers: int | None, out: Path, progress: bool) -> RunGroup:
+    """Execute one run after the other. A run that diverges does not stop the others."""
+    if any(job.request.tensorboard for job in jobs):
+        event_files.require()
+    group = RunGroup(out, [], [], [out / job.folder for job in jobs])
+    with open_executor(executor, workers, jobs[0].request.vectorised) as opened:
+        for number, (name, request, prepared, folder) in enumerate(jobs, start=1):
+            is_seed = name != folder.name  # the progress of a comparison shows the algorithm anyway
+            heading = f"{name} ({number} of {len(jobs)})" if is_seed else ""
+            path, command = out / folder, request.command(out / folder)
+            try:
+                result = _execute(
+                    prepared, opened, path, command, request.tensorboard, progress, heading=heading
+                )
+                group.results.append(result)
+            except UserError:
+                raise
+            except FedoptError as error:
+                group.failures.append(f"{name}: {error}")
+    return group
+
+
+def _refuse_runs(paths: Sequence[Path]) -> None:
+    """Refuse to put the runs of several seeds into the directory of one run."""
+    for path in paths:
+        if (path / "config.toml").exists():
+            raise RunDirectoryError(
+                f"{path} is a run with one seed, and --seeds makes several; choose another --out", path=path
             )
-        model = fresh_model(TASKS[config.task], config)
-    elif not isinstance(model, nn.Module):
-        model = model()
-    done = checkpoints.rounds(path / "checkpoints")
-    if not done:
-        raise UserError(f"{path} has no checkpoint yet; let it run until checkpoint.every rounds are done")
-    at = done[-1] if round is None else round
-    if at not in done:
-        raise UserError(f"{path} has no checkpoint of round {at}; it has {', '.join(map(str, done))}")
-    x = checkpoints.read_vector(path / "checkpoints", at, "x")
-    flat = Flat(model, buffers="freeze")
-    if len(x) != flat.d:
-        raise UserError(f"{path} holds {len(x)} parameters and the model has {flat.d}")
-    flat.bind(x.clone())
-    model.eval()
-    return LoadedRun(model, x, at, config)
+
+
+def report(
+    paths: Sequence[Path], output: Path | None = None, title: str | None = None
+) -> tuple[Path, list[str]]:
+    """Write an HTML page about all runs at or under `paths`.
+
+    Return the path of the page, and a message for each damaged run that was left out.
+    """
+    records, damaged = find_runs(paths)
+    if not records:
+        raise RunDirectoryError(f"no run can be read: {'; '.join(damaged)}", path=paths[0])
+    page = output or (paths[0] if len(paths) == 1 else Path()) / "report.html"
+    if page.is_dir():
+        raise RunDirectoryError(
+            f"{page} is a directory; name a file, such as -o {page / 'report.html'}", path=page
+        )
+    if title is None:
+        names = list(dict.fromkeys(record.label for record in records))
+        methods = ", ".join(names) if len(names) <= 3 else f"{len(names)} federated optimizers"
+        title = f"{methods} on {records[0].info['task']}"
+    write_report(records, page, title)
+    return page, damaged

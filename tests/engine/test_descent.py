@@ -34,7 +34,7 @@ from fedopt.models.emnist import Autoencoder, CharacterCNN
 from fedopt.models.flat import Flat
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextCharacter, NextWord
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
 
 RATE = 0.03125
@@ -80,7 +80,7 @@ def test_a_worker_descends_in_its_shared_memory_to_the_same_numbers(pool: Pool) 
 
 def test_what_a_client_made_in_shared_memory_stays_until_the_next_is_asked_for(pool: Pool) -> None:
     """One worker is at the second and third client while we still look at the first."""
-    problem = problem_of(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
+    problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
     expected = train(Serial(), problem, range(12), 0.5)
     sent = problem.algorithm().sent(problem.algorithm().init(initial_vector(problem)))
     executor = pool(1)
@@ -119,7 +119,7 @@ class _Odd(nn.Module):
 
 def test_parameters_without_a_gradient_stay_where_they_are() -> None:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.epochs": 2})
-    problem = replace(problem_of(small.SMALL, config), model=_Odd)
+    problem = replace(build_problem(small.SMALL, config), model=_Odd)
     plain = replace(problem, algorithm=partial(_as_written, problem.algorithm))
     expected, found = (train(Serial(), one, range(4), 0.5) for one in (plain, problem))
     assert_same(expected, found, 0.0)
@@ -522,7 +522,7 @@ def test_small_batches_are_prepared_a_few_at_a_time_and_large_ones_one_by_one(
     """How many are prepared when the first four are taken; all are the same either way."""
     monkeypatch.setattr(local, "_AHEAD_BYTES", room)
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.steps": 12})
-    problem = problem_of(small.SMALL, config)
+    problem = build_problem(small.SMALL, config)
     prepared: list[int] = []
 
     def prepare(*arguments: Any) -> Any:

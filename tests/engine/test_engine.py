@@ -33,7 +33,7 @@ from fedopt.engine.round import Setting, run_round
 from fedopt.engine.sampling import SAMPLERS, as_run, uniform
 from fedopt.engine.worker import ClientJob, initial_vector
 from fedopt.models.flat import Flat
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
 from fedopt.tasks import TASKS
 
@@ -41,7 +41,7 @@ quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def problem(settings: dict[str, Any] | None = None, task: Any = small.SMALL) -> Problem:
-    return problem_of(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
+    return build_problem(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
 
 
 # The mean
@@ -454,7 +454,7 @@ def test_a_round_gives_the_same_bits_wherever_its_vectors_and_data_lie(algorithm
     """One to three examples at a time: such products are known to depend on alignment (MKL, AVX2)."""
     settings = {"model.hidden": 33, "model.features": 30, "client.batch_size": 1, "client.steps": 5}
     config = resolve(small.SMALL, algorithm, small.SETTINGS | settings | {"data.clients": 6})
-    plain = problem_of(small.SMALL, config)
+    plain = build_problem(small.SMALL, config)
     train_split = plain.federation().train
     wide = [np.tile(train_split.client(i)[0], (1, 4))[:, :30] for i in range(6)]
     results = []
@@ -480,7 +480,7 @@ def test_a_round_gives_the_same_bits_wherever_its_vectors_and_data_lie(algorithm
 def test_a_client_of_the_papers_cnn_gives_the_same_bits_wherever_x_lies():
     task = TASKS["emnist_cr"]
     settings = {"client.steps": 2, "client.batch_size": 1, "data.clients": 2}
-    made = problem_of(task, resolve(task, "fedavg", settings))
+    made = build_problem(task, resolve(task, "fedavg", settings))
     executor = Serial()
     executor.load(made, made.federation(), ())
     x, job = initial_vector(made), ClientJob(Round(0, 0.1, 1.0, 1, 2), 0)

@@ -29,7 +29,7 @@ from fedopt.engine.round import Setting, own, run_round
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, initial_vector
 from fedopt.models.sparse_rows import Part
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
 from fedopt.runs.execute import execute
 from fedopt.sweep.growing_executor import Elastic
@@ -42,7 +42,7 @@ SMALL = {"rounds": 2, "data.clients": 40, "data.limit": 130, "eval.sample": 50} 
 
 def final(algorithm: str, executor: Executor, plain: bool, **changes: object) -> torch.Tensor:
     config = resolve(SO_LR, algorithm, SMALL | changes)
-    problem = problem_of(SO_LR, config)
+    problem = build_problem(SO_LR, config)
     return execute(config, replace(problem, touched=None) if plain else problem, executor).x
 
 
@@ -74,7 +74,7 @@ def test_parts_come_back_from_workers_as_they_do_serially(algorithm: str, pool: 
 def test_rounds_in_place_leave_what_others_hold(workers: int, pool: Pool) -> None:
     """FedAvg's server writes the touched rows into x: x_0 and what a callback kept must not follow."""
     config = resolve(SO_LR, "fedavg", SMALL)
-    problem = problem_of(SO_LR, config)
+    problem = build_problem(SO_LR, config)
     place = pool(workers) if workers else Serial()
     start = initial_vector(problem)
     before = start.clone()
@@ -95,7 +95,7 @@ def overflowing(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> Any
 
 def test_a_step_that_is_not_finite_changes_no_row() -> None:
     config = resolve(SO_LR, "fedavg", SMALL | {"patience": 5})
-    problem = problem_of(SO_LR, config)
+    problem = build_problem(SO_LR, config)
     algorithm = problem.algorithm()._replace(server=Still(overflowing))
     executor = Serial()
     executor.load(problem, problem.federation(), ())
@@ -178,7 +178,7 @@ def halving_server(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> 
 def the_same_without_parts(build: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """x_0 and the end of a run by an algorithm, which must not depend on whether clients work on parts."""
     config = resolve(SO_LR, "fedavg", SMALL)
-    problem = problem_of(SO_LR, config, build)
+    problem = build_problem(SO_LR, config, build)
     fast, plain = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
     assert torch.equal(fast, plain)
     return initial_vector(problem), fast
@@ -244,7 +244,7 @@ def test_every_vector_of_a_still_servers_state_is_its_own_on_every_executor(
     sends: tuple[str, ...], where: str, pool: Pool
 ) -> None:
     config = resolve(SO_LR, "fedavg", SMALL | {"rounds": 3})
-    problem = problem_of(SO_LR, config, partial(counting, sends))
+    problem = build_problem(SO_LR, config, partial(counting, sends))
     whole = replace(problem, touched=None)
     place = {"serial": Serial, "processes": lambda: pool(2), "elastic": Elastic, "vectorised": Vectorised}[
         where
@@ -270,7 +270,7 @@ def states_of(config: Any, problem: Problem, executor: Executor) -> list[Any]:
 
 def test_a_round_changes_the_state_it_is_given_only_if_it_may() -> None:
     config = resolve(SO_LR, "fedavg", SMALL)
-    problem = problem_of(SO_LR, config)
+    problem = build_problem(SO_LR, config)
     algorithm, executor = problem.algorithm(), Serial()
     executor.load(problem, problem.federation(), ())
     setting = Setting(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
@@ -284,7 +284,7 @@ def test_a_round_changes_the_state_it_is_given_only_if_it_may() -> None:
 
 
 def test_what_workers_see_is_sent_without_a_copy(pool: Pool) -> None:
-    problem = problem_of(SO_LR, resolve(SO_LR, "fedavg", SMALL))
+    problem = build_problem(SO_LR, resolve(SO_LR, "fedavg", SMALL))
     executor = pool(1)
     executor.load(problem, problem.federation(), ())
     (x,) = executor.share((initial_vector(problem),))

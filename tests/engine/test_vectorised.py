@@ -39,7 +39,7 @@ from fedopt.errors import FedoptError
 from fedopt.models.flat import Flat
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import LSTM
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
 from fedopt.tasks import TASKS
 
@@ -68,7 +68,7 @@ def _double(prepare: Any, examples: Any, rng: Any) -> tuple[Tensor, ...]:
 
 def task_problem(name: str, algorithm: str = "fedavg", double: bool = True, **settings: Any) -> Problem:
     config = resolve(TASKS[name], algorithm, {"client.batch_size": 3} | settings)
-    problem = problem_of(TASKS[name], config)
+    problem = build_problem(TASKS[name], config)
     problem = replace(problem, federation=partial(_few, problem.federation))
     if double:
         model, prepare = problem.model, problem.prepare
@@ -241,7 +241,7 @@ def clipped() -> Algorithm:
 
 def test_an_algorithm_of_ones_own_may_look_at_the_whole_vector() -> None:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS)
-    problem = problem_of(small.SMALL, config, clipped)
+    problem = build_problem(small.SMALL, config, clipped)
     vectorised = Vectorised()
     expected, found = (train(place, problem, range(6), 0.1) for place in (Serial(), vectorised))
     assert vectorised.fallback_reason == ""
@@ -289,7 +289,7 @@ class _Recurrent(nn.Module):
 
 def own(model: Any, **changes: Any) -> Problem:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | changes)
-    return replace(problem_of(small.SMALL, config), model=model)
+    return replace(build_problem(small.SMALL, config), model=model)
 
 
 @pytest.mark.parametrize("model", [_with_batch_statistics, _Tied])

@@ -32,13 +32,12 @@ from fedopt.engine.loop import Step
 from fedopt.engine.sampling import uniform
 from fedopt.errors import Diverged, RunError, UserError
 from fedopt.runs import execute as run
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import DiskTable
-from fedopt.runs.commands import Request
-from fedopt.runs.commands import run as run_command
 from fedopt.runs.config import resolve
 from fedopt.runs.evaluation import evaluate
-from fedopt.runs.execute import RunResult
+from fedopt.runs.result import RunResult
+from fedopt.runs.shared_data import open_data
 from fedopt.tasks.metrics import mse
 
 ROUNDS = 5
@@ -149,10 +148,10 @@ def test_three_rounds_extended_to_six_are_six_rounds(case: str, tmp_path: Path):
 def test_a_finished_run_says_so_and_is_left_as_it_is(tmp_path: Path):
     first = train("fedyogi", tmp_path / "run")
     files = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    said: list[str] = []
-    again = train("fedyogi", tmp_path / "run", say=said.append)
+    messages: list[str] = []
+    again = train("fedyogi", tmp_path / "run", log=messages.append)
     assert again.summary() == first.summary() | {"seconds": again.seconds}
-    assert [text for text in said if "finished" in text and "5 rounds" in text]
+    assert [text for text in messages if "finished" in text and "5 rounds" in text]
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == files
 
 
@@ -189,9 +188,11 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(file: str, tmp_p
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 0x40
     damaged.write_bytes(bytes(content))
-    said: list[str] = []
-    assert train("scaffold", tmp_path / "run", say=said.append).x_sha256 == train("scaffold", None).x_sha256
-    assert any("000004" in text and "damaged" in text for text in said)
+    messages: list[str] = []
+    assert (
+        train("scaffold", tmp_path / "run", log=messages.append).x_sha256 == train("scaffold", None).x_sha256
+    )
+    assert any("000004" in text and "damaged" in text for text in messages)
 
 
 def test_checkpoints_hold_the_state_and_nothing_else_and_only_the_last_are_kept(tmp_path: Path):
@@ -335,9 +336,7 @@ def test_a_killed_command_typed_again_ends_where_the_uninterrupted_one_does(tmp_
     assert again.returncode == 0, again.stderr
     assert "continuing after round 2" in again.stderr
     settings_read = {key: int(value) for key, value in KILLED.items()} | {"rounds": 5, "seed": 1}
-    whole = run_command(
-        Request("emnist_cr", settings_read), "scaffold", "serial", None, tmp_path / "whole", ""
-    )
+    whole = fedopt.run("emnist_cr", algorithm="scaffold", config=settings_read, out=tmp_path / "whole")
     assert json.loads(again.stdout)["x_sha256"] == whole.x_sha256
     assert lines(out) == lines(tmp_path / "whole")
     assert [line["round"] for line in lines(out) if line["split"] == "train"] == [1, 2, 3, 4, 5]
@@ -585,11 +584,11 @@ def test_runs_that_share_opened_data_are_the_runs_that_open_it(tmp_path: Path):
     task = replace(small.SMALL, federation=Counted(tmp_path / "log"))
     settings = {"eval.sample": 30, "eval.every": 1}
     config = resolve(task, "fedavg", small.SETTINGS | settings)
-    opened = run.open_data(problem_of(task, config), config.eval.sample)
+    opened = open_data(build_problem(task, config), config.eval.sample)
     assert [len(column) for column in opened.sample] == [30, 30, 30]
     for algorithm, seed in (("fedavg", 0), ("fedyogi", 3)):
         changed = settings | {"seed": seed}
-        shared = small.run(None, algorithm, changed, task, opened=opened)
+        shared = small.run(None, algorithm, changed, task, data=opened)
         alone = small.run(None, algorithm, changed)
         assert shared.x_sha256 == alone.x_sha256 and shared.value == alone.value
     assert opened_times(tmp_path / "log") == 1
@@ -612,7 +611,7 @@ def test_a_rate_beyond_float32_is_not_a_traceback(
 def test_percentiles_over_clients(tmp_path: Path):
     """By hand: the accuracy of the trained module on each of five writers."""
     settings = {"data.clients": 5, "clients_per_round": 5, "client.steps": 1, "rounds": 1, "eval.sample": 50}
-    run_command(Request("emnist_cr", settings), "fedavg", "serial", None, tmp_path / "run", "")
+    fedopt.run("emnist_cr", config=settings, out=tmp_path / "run")
     measured = evaluate(tmp_path / "run", "test", "serial", None)
     module = fedopt.load(tmp_path / "run").model
     hits, losses = [], []

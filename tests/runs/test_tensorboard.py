@@ -21,7 +21,7 @@ from typed import files_up_to, refused, small_command
 import fedopt
 from fedopt.engine.loop import Step
 from fedopt.errors import RunError, UserError
-from fedopt.runs.execute import RunResult
+from fedopt.runs.result import RunResult
 from fedopt.tasks import TASKS
 
 ROUNDS = 5

@@ -27,9 +27,10 @@ from fedopt.engine.executors.base import Executor, Serial
 from fedopt.engine.round import Setting
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import initial_vector
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
-from fedopt.runs.execute import RunResult, execute
+from fedopt.runs.execute import execute
+from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
 from fedopt.tasks.metrics import accuracy, cross_entropy
 
@@ -89,7 +90,7 @@ def run(
 ) -> RunResult:
     """A whole run on an executor that is already there; by default in this process."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
-    return execute(config, problem_of(task, config), executor or Serial(), **options)
+    return execute(config, build_problem(task, config), executor or Serial(), **options)
 
 
 def setting(
@@ -101,7 +102,7 @@ def setting(
 ) -> tuple[Setting, torch.Tensor]:
     """What `run_round` takes, and x_0, for tests that look at single rounds."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
-    problem = problem_of(task, config)
+    problem = build_problem(task, config)
     place = executor or Serial()
     data = problem.federation()
     place.load(problem, data, data.test.client(0))

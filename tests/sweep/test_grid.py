@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedopt.errors import UserError
 from fedopt.runs.config import parse_settings
+from fedopt.runs.prepare import RunRequest
 from fedopt.runs.records import RunRecord
 from fedopt.sweep import tpe
 from fedopt.sweep.grid import (
@@ -47,7 +48,6 @@ from fedopt.sweep.trials import (
     check_selection,
     is_over,
     lower_is_better,
-    run_command,
     score,
     score_so_far,
     trial,
@@ -254,7 +254,9 @@ def test_a_trial_is_found_by_what_it_computes_and_not_by_its_length(tmp_path: Pa
 
 @pytest.mark.parametrize("value", ["10", "true", "as_run", "1e-3", '"', "", "a b", True, 5, 0.1 + 0.2, 1e-7])
 def test_the_command_of_a_trial_reads_back_as_its_settings(value: Any) -> None:
-    words = shlex.split(run_command("so_lr", "fedavg", {"key": value, "rounds": 7}, "some dir", Path("o")))
+    words = shlex.split(
+        RunRequest("so_lr", "fedavg", {"key": value, "rounds": 7}, "some dir").command(Path("o"))
+    )
     assert words[:5] == ["fedopt", "run", "so_lr", "--algorithm", "fedavg"]
     read = parse_settings([words[words.index("--set") + 1]])["key"]
     assert (read, type(read)) == (value, type(value))

@@ -563,7 +563,7 @@ def states_of_others(out: Path, trial: Path) -> dict[str, str]:
 
 def test_an_executor_that_grows_between_rounds_gives_the_same_model() -> None:
     config = small.resolve(small.SMALL, "scaffold", {**small.SETTINGS, "rounds": 4})
-    problem = small.problem_of(small.SMALL, config)
+    problem = small.build_problem(small.SMALL, config)
     expected = execute(config, problem, Serial()).x_sha256
     place, used = Elastic(), []
 

@@ -19,9 +19,10 @@ from fedopt.engine.executors.base import Serial
 from fedopt.engine.worker import Runner
 from fedopt.errors import UserError
 from fedopt.models.resnet import ResNet18
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
-from fedopt.runs.execute import RunResult, execute
+from fedopt.runs.execute import execute
+from fedopt.runs.result import RunResult
 from fedopt.tasks.base import LogRange, Task
 from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
@@ -126,7 +127,7 @@ def run(
     task: Task, settings: Mapping[str, Any], algorithm: str = "fedavg", source: str = "synthetic"
 ) -> RunResult:
     config = resolve(task, algorithm, settings, source)
-    return execute(config, problem_of(task, config), Serial())
+    return execute(config, build_problem(task, config), Serial())
 
 
 SHORT = {"data.clients": 2, "clients_per_round": 2, "rounds": 2, "eval.sample": 12, "client.steps": 2}
@@ -157,7 +158,7 @@ def test_loss_options_reach_the_gradient() -> None:
 
 def test_l2_changes_the_gradient_and_not_the_logged_loss() -> None:
     """The objective has 1e-4 times the squares of the kernels, so the gradient has 2e-4 times the kernels."""
-    problem = problem_of(CIFAR10, resolve(CIFAR10, "fedavg", {"model.l2": 1e-4}))
+    problem = build_problem(CIFAR10, resolve(CIFAR10, "fedavg", {"model.l2": 1e-4}))
     runner = Runner(problem, problem.federation(), ())
     model, x = runner.flat.module, runner.flat.read()
     assert isinstance(model, ResNet18) and model.l2 == 1e-4

@@ -25,7 +25,7 @@ from fedopt.data import Arrays, Federation, Split
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import initial_vector
 from fedopt.models.flat import Flat
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import resolve
 from fedopt.tasks import TASKS
 
@@ -65,7 +65,7 @@ def build_workload(task: str, directory: Path, clients: int | None, steps: int |
     `MAX_MULTIPLY_ADDS` are shortened.
     """
     config = resolve(TASKS[task], "fedavg", {"seed": SEED})
-    problem = problem_of(TASKS[task], config)
+    problem = build_problem(TASKS[task], config)
     # One grid step below the paper's best rate, so that repeated rounds on one cohort do not diverge.
     client_lr = config.client.lr / sqrt(10)
     names, cohort = _choose_cohort(task, problem, config.clients_per_round, clients, steps)

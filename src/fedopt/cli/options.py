@@ -1,16 +1,16 @@
-"""Arguments and options that several commands share, and what is made of them."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedopt.errors import UserError
+from fedopt.errors import ConfigError, unknown
 
 TaskArgument = Annotated[str, typer.Argument(help="A task of `fedopt tasks`.", metavar="TASK")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
@@ -52,18 +52,34 @@ TensorBoard = Annotated[
 ]
 
 
-def settings_of(settings: list[str] | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
+def parse_set_options(settings: Iterable[str] | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
+    """The values of --set, --rounds and --seed as one mapping."""
     from fedopt.runs.config import parse_settings
 
     parsed = parse_settings(settings or [])
-    for name, value in (("rounds", rounds), ("seed", seed)):
-        if value is not None and name in parsed:
-            raise UserError(f"--{name} and --set {name} exclude each other; give one")
-    return parsed | {k: v for k, v in (("rounds", rounds), ("seed", seed)) if v is not None}
+    options = {name: value for name, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    for name in options:
+        if name in parsed:
+            raise ConfigError(f"--{name} and --set {name} exclude each other; give one", keys=(name,))
+    return parsed | options
 
 
-def seeds_of(seeds: str | None, seed: int | None, settings: Iterable[str]) -> list[int] | None:
-    """The seeds of `--seeds`, if given; another word on the seed is a contradiction."""
+def select_settings(algorithm: str, settings: Iterable[str], algorithms: Sequence[str]) -> list[str]:
+    """The settings of one algorithm: key=value for all, then ALGORITHM:key=value for this one."""
+    common, own = [], []
+    for setting in settings:
+        name, colon, rest = setting.partition(":")
+        if not colon or "=" in name:
+            common.append(setting)
+        elif name not in algorithms:
+            raise unknown("algorithm in --set", name, algorithms)
+        elif name == algorithm:
+            own.append(rest)
+    return [*common, *own]
+
+
+def parse_seed_option(seeds: str | None, seed: int | None, settings: Iterable[str]) -> list[int] | None:
+    """The seeds of --seeds, or None. Refuse --seed and --set seed beside it."""
     if seeds is None:
         return None
     from fedopt.analysis.seeds import parse_seeds
@@ -71,10 +87,10 @@ def seeds_of(seeds: str | None, seed: int | None, settings: Iterable[str]) -> li
     names = [setting.partition("=")[0].rpartition(":")[2].strip() for setting in settings]
     if seed is not None or "seed" in names:
         other = "--set seed" if seed is None else "--seed"
-        raise UserError(f"{other} and --seeds exclude each other; give one")
+        raise ConfigError(f"{other} and --seeds exclude each other; give one", keys=("seed",))
     return parse_seeds(seeds)
 
 
 def typed_command() -> str:
-    """The command line that was typed, to be typed again."""
+    """The command line of this process."""
     return "fedopt " + shlex.join(sys.argv[1:])

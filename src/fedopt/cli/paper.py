@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import Json, Seeds, Workers, seeds_of
+from fedopt.cli.options import Json, Seeds, Workers, parse_seed_option
 from fedopt.errors import UserError, unknown
 
 
@@ -60,7 +60,7 @@ def reproduce(
         found = listing.estimates(errors, workers)
         typer.echo(json.dumps(found)) if as_json else listing.print_list(found, Console())
         return
-    chosen = tuple(seeds_of(seeds, None, ()) or (0,))
+    chosen = tuple(parse_seed_option(seeds, None, ()) or (0,))
     place = out or Path("reproduction") / scale
     request = reproduction.Request(artifact, SCALES[scale], place, data, tasks, workers, variant, chosen)
 

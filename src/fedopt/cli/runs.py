@@ -1,10 +1,10 @@
-"""Training, comparing and measuring: each command parses, calls one function, prints its result on stdout."""
+"""Commands for runs: run, compare, report, eval, export and the listings."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,11 +22,15 @@ from fedopt.cli.options import (
     TaskArgument,
     TensorBoard,
     Workers,
-    seeds_of,
-    settings_of,
+    parse_seed_option,
+    parse_set_options,
+    select_settings,
     typed_command,
 )
 from fedopt.errors import RunError
+
+if TYPE_CHECKING:
+    from fedopt.api import RunGroup
 
 
 def run(
@@ -41,7 +45,10 @@ def run(
     data: Data = "synthetic",
     out: Annotated[
         Path | None,
-        typer.Option(help="Run directory, continued if it exists; with --seeds, one for all.", metavar="DIR"),
+        typer.Option(
+            help="Run directory; an existing run is resumed. With --seeds: their parent.",
+            metavar="DIR",
+        ),
     ] = None,
     init: Init = None,
     tensorboard: TensorBoard = False,
@@ -49,32 +56,50 @@ def run(
     show_config: Annotated[bool, typer.Option(help="Print the resolved configuration and stop.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Train TASK by one algorithm; on an existing run directory, continue it."""
+    """Train TASK with one algorithm. An existing run directory is resumed."""
+    from fedopt import api
+    from fedopt.cli import printing
     from fedopt.engine.executors.devices import vectorised_on
-    from fedopt.runs import commands
 
-    several_seeds = seeds_of(seeds, seed, settings or [])
-    where = vectorised_on(executor, device)
-    request = commands.Request(task, settings_of(settings, rounds, seed), data, init, tensorboard, where)
+    several_seeds = parse_seed_option(seeds, seed, settings or [])
+    request = api.RunRequest(
+        task,
+        algorithm,
+        parse_set_options(settings, rounds, seed),
+        data,
+        init,
+        vectorised_on(executor, device),
+        tensorboard,
+    )
+    if several_seeds is not None and not show_config:
+        group = api.run_seeds(
+            request, several_seeds, executor=executor, workers=workers, out=out, progress=True
+        )
+        if as_json:
+            typer.echo(json.dumps(printing.seeds_json(task, algorithm, group)))
+        else:
+            printing.print_seeds(group)
+        _raise_failures(group)
+        return
+    prepared = request.prepare()
     if show_config:
-        typer.echo(commands.show_config(request, algorithm), nl=False)
+        typer.echo(prepared.config.toml(), nl=False)
         return
-    if several_seeds is None:
-        result = commands.run(request, algorithm, executor, workers, out, typed_command())
-        typer.echo(json.dumps(result.summary()) if as_json else commands.describe(result))
-        return
-    several = commands.run_seeds(request, algorithm, several_seeds, executor, workers, out)
-    if as_json:
-        typer.echo(json.dumps(commands.seeds_json(task, algorithm, several)))
-    else:
-        commands.print_seeds(several)
-    if several.failed:
-        raise RunError("; ".join(several.failed))
+    result = api.run_prepared(
+        prepared,
+        executor=executor,
+        workers=workers,
+        out=out or api.default_directory(prepared.config),
+        command=typed_command(),
+        tensorboard=tensorboard,
+        progress=True,
+    )
+    typer.echo(json.dumps(result.summary()) if as_json else printing.result_text(result))
 
 
 def compare(
     task: TaskArgument,
-    algorithms: Annotated[str, typer.Option(help="Names, with commas between.", metavar="A,B,...")],
+    algorithms: Annotated[str, typer.Option(help="Comma-separated names.", metavar="A,B,...")],
     rounds: Rounds = None,
     seed: Seed = None,
     seeds: Seeds = None,
@@ -85,26 +110,45 @@ def compare(
     workers: Workers = None,
     executor: ExecutorName = "processes",
     data: Data = "synthetic",
-    out: Annotated[Path | None, typer.Option(help="For the runs and the report.", metavar="DIR")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the runs and the report.", metavar="DIR")
+    ] = None,
     tensorboard: TensorBoard = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Train TASK by several algorithms; one table, and one page of curves in DIR/report.html."""
+    """Train TASK with several algorithms. Prints a table and writes DIR/report.html."""
+    from fedopt import api
+    from fedopt.cli import printing
     from fedopt.engine.executors.devices import vectorised_on
-    from fedopt.runs import commands
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
-    several_seeds = seeds_of(seeds, seed, settings or [])
-    where = vectorised_on(executor, device)
-    request = commands.Request(task, settings_of([], rounds, seed), data, None, tensorboard, where)
-    several, report = commands.compare(request, names, settings or [], several_seeds, executor, workers, out)
+    several_seeds = parse_seed_option(seeds, seed, settings or [])
+    vectorised = vectorised_on(executor, device)
+    requests = [
+        api.RunRequest(
+            task,
+            name,
+            parse_set_options(select_settings(name, settings or [], names), rounds, seed),
+            data,
+            vectorised=vectorised,
+            tensorboard=tensorboard,
+        )
+        for name in names
+    ]
+    group = api.compare(
+        requests, seeds=several_seeds, executor=executor, workers=workers, out=out, progress=True
+    )
     if as_json:
-        typer.echo(json.dumps(commands.comparison_json(several, report, several_seeds is not None)))
+        typer.echo(json.dumps(printing.comparison_json(group, several_seeds is not None)))
     else:
-        commands.print_comparison(several, report)
-    if several.failed:
-        raise RunError("; ".join(several.failed))
+        printing.print_comparison(group)
+    _raise_failures(group)
+
+
+def _raise_failures(group: RunGroup) -> None:
+    if group.failures:
+        raise RunError("; ".join(group.failures))
 
 
 def report(
@@ -114,16 +158,20 @@ def report(
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The page; report.html in DIR, or here if there are several."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="Output file; default: report.html in DIR, or here for several.",
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
 ) -> None:
-    """Write one self-contained page on any runs of one task: curves, tables, settings, commands."""
-    from fedopt.runs import commands
+    """Write a self-contained HTML page about runs of one task: curves, tables, settings, commands."""
+    from fedopt import api
 
-    page, damaged = commands.report(directories, output, title)
-    for line in damaged:
-        typer.echo(f"warning: left out: {line}", err=True)
+    page, damaged = api.report(directories, output, title)
+    for message in damaged:
+        typer.echo(f"warning: left out: {message}", err=True)
     typer.echo(str(page))
 
 
@@ -136,10 +184,11 @@ def eval(
     executor: ExecutorName = "processes",
     as_json: Json = False,
 ) -> None:
-    """Measure a run's model on every example of a split, with percentiles over clients."""
-    from fedopt.runs.evaluation import evaluate, print_evaluation
+    """Evaluate a run's model on every example of a split, with percentiles over clients."""
+    from fedopt import api
+    from fedopt.cli.printing import print_evaluation
 
-    measured = evaluate(run, split, executor, workers)
+    measured = api.evaluate(run, split, executor, workers)
     typer.echo(json.dumps(measured)) if as_json else print_evaluation(measured)
 
 
@@ -147,10 +196,10 @@ def export(
     run: RunArgument,
     to: Annotated[Path | None, typer.Option("--to", "-o", help="Directory; RUN/export by default.")] = None,
 ) -> None:
-    """Write a run's model as safetensors under its own parameter names, with a model card."""
-    from fedopt.runs.export import export as export_run
+    """Write a run's model as safetensors with its own parameter names, and a model card."""
+    from fedopt import api
 
-    for path in export_run(run, to or run / "export"):
+    for path in api.export(run, to or run / "export"):
         typer.echo(str(path))
 
 

@@ -18,8 +18,8 @@ from fedopt.cli.options import (
     TaskArgument,
     TensorBoard,
     Workers,
-    seeds_of,
-    settings_of,
+    parse_seed_option,
+    parse_set_options,
 )
 
 
@@ -59,8 +59,8 @@ def sweep(
     from fedopt.sweep import command, results
 
     names = tuple(name.strip() for name in algorithm.split(",") if name.strip())
-    several = seeds_of(seeds, seed, settings or [])
-    chosen = settings_of(settings, rounds, seed)
+    several = parse_seed_option(seeds, seed, settings or [])
+    chosen = parse_set_options(settings, rounds, seed)
     one = chosen.pop("seed", 0)
     asked = results.Asked(
         task=task,

@@ -18,7 +18,7 @@ from fedopt.engine.evaluate import fixed_sample, is_evaluated
 from fedopt.engine.worker import EVAL_BATCH, ClientJob, Runner, SampleJob, initial_vector, single_thread
 from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFOLD, settings
 from fedopt.reproduction.study import Spec
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import client_state_bytes
 from fedopt.runs.config import Config, resolve
 from fedopt.tasks import TASKS
@@ -56,12 +56,13 @@ def calibrate(tasks: Iterable[str], tell: Callable[[str], None] = lambda task: N
 def _measured(task: str) -> Speed:
     def seconds(steps: int) -> tuple[Runner, float]:
         chosen = {"data.clients": _CLIENTS, "client.steps": steps, "clients_per_round": 1}
-        runner = Runner(problem_of(TASKS[task], resolve(TASKS[task], "fedavg", chosen)), federation, sample)
+        problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", chosen))
+        runner = Runner(problem, federation, sample)
         began = time.perf_counter()
         runner.run(ClientJob(Round(0, 1e-3, 1.0, 1, _CLIENTS), 0), (x,), None)
         return runner, time.perf_counter() - began
 
-    problem = problem_of(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _CLIENTS}))
+    problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _CLIENTS}))
     federation = problem.federation()
     test = federation.test
     count = min(_EVALUATED, int(test.sizes.sum()))

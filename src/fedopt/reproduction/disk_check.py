@@ -10,7 +10,7 @@ from fedopt.reproduction.cost import trial_bytes
 from fedopt.reproduction.published import SCAFFOLD
 from fedopt.reproduction.sources import statistics
 from fedopt.reproduction.study import Spec, Study
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import check_disk
 from fedopt.tasks import TASKS
 
@@ -28,7 +28,7 @@ def workers_with_room(study: Study, spec: Spec) -> int | RunError:
     """
     trial = study.trial(spec)
     config = trial.config
-    problem = problem_of(TASKS[spec.task], config)
+    problem = build_problem(TASKS[spec.task], config)
     d, keeps = len(initial_vector(problem)), len(problem.algorithm().keeps)
     population = statistics(study.source(spec.task)).train_clients
     place = trial.path if trial.path.is_dir() else study.out

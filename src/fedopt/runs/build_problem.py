@@ -1,4 +1,4 @@
-"""From a configuration to something that runs: a `Problem` for the workers, schedules for the loop."""
+"""Build the problem and the plan of a run from its configuration."""
 
 from __future__ import annotations
 
@@ -15,45 +15,21 @@ from fedopt.runs.config import ClientSection, Config, ServerSection
 from fedopt.tasks import Task
 
 
-def _pick(table: ClientSection | ServerSection, factory: Callable[..., Any]) -> dict[str, Any]:
-    return {name: getattr(table, name) for name in keywords(factory)}
-
-
-def algorithm_of(config: Config) -> Callable[[], Algorithm]:
-    """How the configured algorithm is built, in any process."""
-    entry = ALGORITHMS[config.algorithm]
-    sides: dict[str, ClientSection | ServerSection] = {"client": config.client, "server": config.server}
-    client, server = (
-        (table.optimizer, _pick(table, OPTIMIZERS[table.optimizer])) if table.optimizer else None
-        for table in sides.values()
-    )
-    options = {
-        k: v for side, factory in entry.options.items() for k, v in _pick(sides[side], factory).items()
-    }
-    return partial(build, config.algorithm, client, server, options)
-
-
-def _united(open_federation: Callable[[], Federation]) -> Federation:
-    federation = open_federation()
-    return federation._replace(train=union(federation.train))
-
-
-def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None) -> Problem:
-    """The task with the configuration's options applied; `algorithm` replaces a registered one."""
-    preparing = {name: config.data[name] for name in keywords(task.prepare)}
-    options = {
-        name: value for name, value in config.data.items() if name not in ("source", "manifest", *preparing)
-    }
-    federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **options)
-    loss = {name: value for name, value in config.loss.items() if name != "reduction"}
+def build_problem(task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None) -> Problem:
+    """Apply the options of the configuration to a task. `algorithm` replaces the configured one."""
+    prepare_options = {name: config.data[name] for name in keywords(task.prepare)}
+    not_options = ("source", "manifest", *prepare_options)
+    data_options = {name: value for name, value in config.data.items() if name not in not_options}
+    federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **data_options)
+    loss_options = {name: value for name, value in config.loss.items() if name != "reduction"}
     client = config.client
     return Problem(
-        federation=partial(_united, federation) if config.algorithm == "centralized" else federation,
+        federation=partial(_union, federation) if config.algorithm == "centralized" else federation,
         model=partial(task.model, **config.model),
-        prepare=partial(task.prepare, **preparing) if preparing else task.prepare,
-        loss=partial(task.loss, **loss) if loss else task.loss,
+        prepare=partial(task.prepare, **prepare_options) if prepare_options else task.prepare,
+        loss=partial(task.loss, **loss_options) if loss_options else task.loss,
         metrics=task.metrics,
-        algorithm=algorithm or algorithm_of(config),
+        algorithm=algorithm or _configured_algorithm(config),
         local=LocalWork(client.batch_size, client.epochs or 1, client.steps, client.drop_last),
         seed=config.seed,
         reduction=config.loss["reduction"],
@@ -65,18 +41,41 @@ def problem_of(task: Task, config: Config, algorithm: Callable[[], Algorithm] | 
     )
 
 
-def schedule_of(table: ClientSection | ServerSection) -> Schedule:
-    factory = SCHEDULES[table.schedule]
-    return warm_up(factory(table.lr, **_pick(table, factory)), table.warmup)
-
-
-def plan_of(config: Config, sample: int) -> Plan:
+def build_plan(config: Config, sample: int) -> Plan:
+    """Build the plan of the training loop; evaluations use `sample` examples."""
     return Plan(
         rounds=config.rounds,
-        client_rate=schedule_of(config.client),
-        server_rate=schedule_of(config.server),
+        client_rate=_schedule(config.client),
+        server_rate=_schedule(config.server),
         sample=sample,
         eval_every=config.eval.every,
         eval_last_every=config.eval.last_every,
         patience=config.patience,
     )
+
+
+def _configured_algorithm(config: Config) -> Callable[[], Algorithm]:
+    """A function that builds the configured algorithm, in any process."""
+    sections: dict[str, ClientSection | ServerSection] = {"client": config.client, "server": config.server}
+    client, server = (
+        (section.optimizer, _options(section, OPTIMIZERS[section.optimizer])) if section.optimizer else None
+        for section in sections.values()
+    )
+    options: dict[str, Any] = {}
+    for side, factory in ALGORITHMS[config.algorithm].options.items():
+        options |= _options(sections[side], factory)
+    return partial(build, config.algorithm, client, server, options)
+
+
+def _options(section: ClientSection | ServerSection, factory: Callable[..., Any]) -> dict[str, Any]:
+    return {name: getattr(section, name) for name in keywords(factory)}
+
+
+def _schedule(section: ClientSection | ServerSection) -> Schedule:
+    factory = SCHEDULES[section.schedule]
+    return warm_up(factory(section.lr, **_options(section, factory)), section.warmup)
+
+
+def _union(open_federation: Callable[[], Federation]) -> Federation:
+    federation = open_federation()
+    return federation._replace(train=union(federation.train))

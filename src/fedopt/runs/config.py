@@ -10,7 +10,7 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -127,8 +127,10 @@ class Config(_Section):
         del document["rounds"]
         return document
 
-    def short_hash(self, digits: int = 6) -> str:
-        text = json.dumps(self.identity(), sort_keys=True)
+    def short_hash(self, digits: int = 6, *, ignore: Collection[str] = ()) -> str:
+        """A hash of the identity without the keys in `ignore`; the name of a run's default directory."""
+        identity = {key: value for key, value in self.identity().items() if key not in ignore}
+        text = json.dumps(identity, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
@@ -156,16 +158,21 @@ def resolve(
     settings: Mapping[str, Any],
     source: str = "synthetic",
     entry: Entry | None = None,
+    *,
+    init: str = "seed",
+    vectorised: str | None = None,
 ) -> Config:
-    """The configuration of `algorithm` on `task` with the user's `settings` (dotted key -> value).
+    """Resolve the configuration of `algorithm` on `task` with the user's `settings` (dotted key -> value).
 
-    `entry` describes an algorithm that is not in the registry.
+    `entry` describes an algorithm that is not in the registry. `init` is the checksum of the initial
+    weights, `vectorised` the device on which clients train many at a time.
     """
     if entry is None:
         if algorithm not in ALGORITHMS:
             raise unknown("algorithm", algorithm, ALGORITHMS)
         entry = ALGORITHMS[algorithm]
     defaults = _defaults(task, algorithm, entry, settings, source)
+    defaults["init"] = init
     problems = [
         _no_such_key(key, defaults, algorithm)
         for key in settings
@@ -176,7 +183,7 @@ def resolve(
         del values["client.epochs"]
     problems += _conflicts(task, algorithm, settings, defaults, values)
     try:
-        config = Config.model_validate(_nested(values))
+        config = Config.model_validate(_nested(values) | {"vectorised": vectorised})
     except ValidationError as error:
         problems += [_explain(detail) for detail in error.errors()]
     if problems:

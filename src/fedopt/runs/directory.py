@@ -1,9 +1,9 @@
-"""A run directory: it explains itself and can always be continued.
+"""The run directory. Only this module writes or deletes files of a run.
 
-config.toml     the resolved configuration        metrics.jsonl   one object a line
-run.json        version, command, status, result  checkpoints/    the last few
-clients/        what clients keep, for algorithms with client state
-tensorboard/    event files, where they were asked for
+config.toml     the resolved configuration        metrics.jsonl   one JSON object per line
+run.json        version, command, status, result  checkpoints/    the newest ones
+clients/        the state that clients keep between rounds, if the algorithm has any
+tensorboard/    event files, if requested
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import IO, Any
 
 from fedopt.algorithms import State
 from fedopt.engine.client_state import ClientMemory, MemoryTable
-from fedopt.errors import RunDirectoryError, UserError
+from fedopt.engine.loop import Position
+from fedopt.errors import RunDirectoryError
 from fedopt.files import disk_errors, lock_directory, write_atomically
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs.checkpoint import Checkpoint
@@ -25,98 +26,105 @@ from fedopt.runs.client_table import DiskTable, check_disk
 from fedopt.runs.config import Config, read_config
 from fedopt.runs.records import flatten, read_run
 
-# entries of run.json that a run writes when it ends, whichever way
+# Entries of run.json that describe how a run ended.
 OUTCOME = "message rounds_done train_loss value params x_sha256 seconds full_test".split()
 
 
 class RunDirectory:
-    """One run's files, locked for this process."""
+    """The files of one run, locked for this process."""
 
     def __init__(self, path: Path, config: Config, info: dict[str, Any]) -> None:
+        """Create the run, or open it if its configuration is the same. `info` is run.json of a new run."""
         self.path = path
         self.config = config
+        self._table: DiskTable | None = None
+        self._metrics: IO[bytes] | None = None
         check_directory(path, "run directory", "config.toml", ("run.json", "metrics.jsonl"))
         self._lock = lock_directory(path, "fedopt process")
         try:
-            self._adopt(info)
+            self._open(info)
         except BaseException:
             self.close()
             raise
-        self._table: DiskTable | None = None
-        self._metrics: IO[bytes] | None = None
 
-    def _adopt(self, info: dict[str, Any]) -> None:
+    def _open(self, info: dict[str, Any]) -> None:
         config_file = self.path / "config.toml"
         if config_file.exists():
-            old = read_config(config_file)
-            _same_run(self.path, old, self.config)
+            existing = read_config(config_file)
+            _check_same_run(self.path, existing, self.config)
             self.info: dict[str, Any] = read_run(self.path).info
             missing = [key for key in info if key not in self.info]
             if missing:
-                raise UserError(
+                raise RunDirectoryError(
                     f"{self.path / 'run.json'} is damaged: it has no {missing[0]!r}; restore it or choose "
-                    "another --out"
+                    "another --out",
+                    path=self.path,
                 )
-            if self.config.rounds > old.rounds:
+            if self.config.rounds > existing.rounds:
                 write_atomically(config_file, self.config.toml())
         else:
             self.info = info
             self.update()
             (self.path / "metrics.jsonl").touch()
-            write_atomically(config_file, self.config.toml())  # last: with it, this is a run directory
+            # The last file: check_directory recognises a run directory by it.
+            write_atomically(config_file, self.config.toml())
 
     @property
     def done(self) -> bool:
-        """Whether as many rounds as asked for have been run to the end."""
+        """Whether all rounds of the configuration are finished."""
         return bool(self.info["status"] == "done" and self.info["rounds"] >= self.config.rounds)
 
     def update(self, **changes: Any) -> None:
-        """Change entries of run.json; None removes one."""
+        """Change entries of run.json; None removes an entry."""
         merged = {**self.info, **changes}
         self.info = {key: value for key, value in merged.items() if value is not None}
         _write_info(self.path, self.info)
 
     def restart(self, rounds: int, command: str) -> None:
-        """Running again: how an earlier execution ended no longer holds."""
+        """Set the status to running and remove the outcome of an earlier execution."""
         self.update(status="running", rounds=rounds, command=command, **dict.fromkeys(OUTCOME))
 
     def restore(self, like: State) -> tuple[Checkpoint | None, list[str]]:
-        """The newest readable checkpoint, if any, with metrics and rows cut back to it, and what to tell."""
-        notes: list[str] = []
-        found: Checkpoint | None = None
-        directory = self.path / "checkpoints"
-        available = checkpoints.rounds(directory)
-        for round in reversed(available):
-            try:
-                found = checkpoints.read(directory, round, like)
-                break
-            except UserError as error:
-                notes.append(f"{error}; going back to the one before")
-        if available and found is None:
-            raise UserError(
-                f"{notes[-1].split(';')[0]} and there is no other; remove {self.path} to start again"
-            )
-        self._cut_metrics(found.metrics_bytes if found else 0)
-        return found, notes
+        """Read the newest intact checkpoint and truncate metrics.jsonl to it.
 
-    def _cut_metrics(self, length: int) -> None:
+        `like` is a state of the right structure. Return the checkpoint, if any, and a warning for each
+        damaged checkpoint.
+        """
+        warnings: list[str] = []
+        directory = self.path / "checkpoints"
+        restored: Checkpoint | None = None
+        for round in reversed(checkpoints.rounds(directory)):
+            try:
+                restored = checkpoints.read(directory, round, like)
+                break
+            except RunDirectoryError as error:
+                warnings.append(f"{error}; using the previous one")
+        if warnings and restored is None:
+            damage = warnings[-1].split(";")[0]
+            raise RunDirectoryError(
+                f"{damage} and there is no other; remove {self.path} to start again", path=self.path
+            )
+        self._truncate_metrics(restored.metrics_bytes if restored else 0)
+        return restored, warnings
+
+    def _truncate_metrics(self, length: int) -> None:
         file = self.path / "metrics.jsonl"
         with disk_errors(file):
             self._metrics = open(file, "r+b" if file.exists() else "w+b")
             size = self._metrics.seek(0, os.SEEK_END)
             if size < length:
-                raise UserError(
-                    f"{file} is shorter ({size} bytes) than its checkpoint says ({length}); restore it, or "
-                    f"remove {self.path} to start again"
+                raise RunDirectoryError(
+                    f"{file} has {size} bytes and its checkpoint expects {length}; restore it, or remove "
+                    f"{self.path} to start again",
+                    path=self.path,
                 )
-            if size > length:  # from here on it is a run that has not ended
+            if size > length:  # rounds after the checkpoint are run again
                 self.update(status="running")
             self._metrics.truncate(length)
             self._metrics.seek(length)
-        read_run(self.path)  # what is left must be readable
 
     def client_table(self, keeps: tuple[str, ...], d: int, population: int, round: int) -> ClientMemory:
-        """Where clients' state lives; on disk if the algorithm has any."""
+        """Storage for the state that clients keep; on disk if the algorithm has any."""
         if not keeps:
             return MemoryTable()
         if round < self.config.rounds:
@@ -124,20 +132,19 @@ class RunDirectory:
         self._table = DiskTable(self.path / "clients", keeps, round)
         return self._table
 
-    def lines(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl so far."""
+    def read_metrics(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Read the train lines and the test lines of metrics.jsonl."""
         record = read_run(self.path)
-        return [*record.train, *record.test]
+        return record.train, record.test
 
-    def log(self, record: dict[str, Any]) -> None:
-        """Add a line to metrics.jsonl."""
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
         assert self._metrics is not None
         with disk_errors(self.path / "metrics.jsonl"):
-            self._metrics.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+            self._metrics.write(json.dumps(line, allow_nan=False).encode() + b"\n")
             self._metrics.flush()
 
-    def commit(self, position: Any, seconds: float) -> None:
-        """Write a checkpoint; from here on a resumed run starts at this round."""
+    def commit(self, position: Position, seconds: float) -> None:
+        """Write a checkpoint. A resumed run starts after its round."""
         assert self._metrics is not None
         os.fsync(self._metrics.fileno())
         if self._table:
@@ -149,8 +156,8 @@ class RunDirectory:
             self._table.prune(checkpoints.rounds(directory)[0])
 
     def close(self) -> None:
-        if getattr(self, "_metrics", None) is not None:
-            self._metrics.close()  # type: ignore[union-attr]
+        if self._metrics is not None:
+            self._metrics.close()
         os.close(self._lock)
 
 
@@ -218,14 +225,15 @@ def _write_info(path: Path, info: Mapping[str, Any]) -> None:
     write_atomically(path / "run.json", json.dumps(info, indent=2) + "\n")
 
 
-def _same_run(path: Path, old: Config, new: Config) -> None:
+def _check_same_run(path: Path, existing: Config, requested: Config) -> None:
     """Refuse to continue a run with another configuration; only `rounds` may change."""
-    before, after = flatten(old.identity()), flatten(new.identity())
-    different = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    there, here = flatten(existing.identity()), flatten(requested.identity())
+    different = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     if different:
         key = different[0]
         more = f" and {len(different) - 1} more" if len(different) > 1 else ""
-        raise UserError(
-            f"{path} holds a run of another configuration: {key} is {before.get(key)!r} there and "
-            f"{after.get(key)!r} here{more}; choose another --out"
+        raise RunDirectoryError(
+            f"{path} holds a run of another configuration: {key} is {there.get(key)!r} there and "
+            f"{here.get(key)!r} here{more}; choose another --out",
+            path=path,
         )

@@ -1,7 +1,4 @@
-"""Run directories under any path: a run, a comparison, several seeds, a sweep.
-
-One damaged run among many is named and left out, so that the others can still be looked at.
-"""
+"""Find run directories: a run, a comparison, several seeds, a sweep, or a directory of these."""
 
 from __future__ import annotations
 
@@ -12,59 +9,61 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedopt.errors import UserError
+from fedopt.errors import RunDirectoryError, UserError
 from fedopt.runs.records import RunRecord, read_run
 
-SWEEP = "sweep.json"  # what a sweep was asked for, in its directory
-MARKS = ("run.json", "metrics.jsonl")  # either makes a directory a run, even one that has lost the other
+SWEEP = "sweep.json"  # describes a sweep, in its directory
+_MARKERS = ("run.json", "metrics.jsonl")  # either identifies a run directory, even if the other is missing
 
 
-class Found(NamedTuple):
+class FoundRuns(NamedTuple):
     records: list[RunRecord]
-    damaged: list[str]  # a line each, with the directory and what is wrong
+    damaged: list[str]  # one message per damaged run, which is left out
 
 
-def find_runs(paths: Sequence[Path]) -> Found:
-    """The runs at or under `paths`, each once, in the order of the paths and sorted within each."""
-    found, seen = Found([], []), set()
+def find_runs(paths: Sequence[Path]) -> FoundRuns:
+    """Read all runs at or under `paths`, each once, in the order of the paths and sorted within each."""
+    records, damaged, seen = [], [], set()
     for path in paths:
-        directories = sorted(run_directories(path), key=_by_number)
+        directories = sorted(run_directories(path), key=_natural_order)
         if not directories:
             what = "holds no run directory" if path.is_dir() else "is not a directory"
-            raise UserError(f"{path} {what}; name one that `fedopt run`, `compare` or `sweep` has written")
+            raise RunDirectoryError(
+                f"{path} {what}; name one that `fedopt run`, `compare` or `sweep` has written", path=path
+            )
         for directory in directories:
             if (real := directory.resolve()) in seen:
                 continue
             seen.add(real)
             try:
-                found.records.append(read_run(directory))
+                records.append(read_run(directory))
             except UserError as error:
-                found.damaged.append(str(error))
-    return found
+                damaged.append(str(error))
+    return FoundRuns(records, damaged)
 
 
 def selection_of(records: Sequence[RunRecord]) -> str | None:
-    """What a sweep selected by, if `records` are trials of one; its directory says so."""
-    plans = {record.path.parent.parent / SWEEP for record in records}
+    """The selection metric of a sweep, if all `records` are trials of the same sweep."""
+    files = {record.path.parent.parent / SWEEP for record in records}
     try:
-        (plan,) = plans
-        select = json.loads(plan.read_bytes())["select"]
-    except (OSError, ValueError, KeyError, TypeError):  # several, none, or damaged: a report can do without
+        (file,) = files
+        select = json.loads(file.read_bytes())["select"]
+    except (OSError, ValueError, KeyError, TypeError):  # several sweeps, none, or a damaged file
         return None
     return select if isinstance(select, str) else None
 
 
 def run_directories(path: Path) -> Iterator[Path]:
-    """The run directories at or under `path`; what lies inside one is its own business."""
+    """Yield the run directories at or under `path`. Directories inside a run are not searched."""
     for name, inner, files in os.walk(path):
-        if any(mark in files for mark in MARKS):
+        if any(marker in files for marker in _MARKERS):
             inner.clear()
             yield Path(name)
         else:
             inner[:] = [directory for directory in inner if not directory.startswith(".")]
 
 
-def _by_number(path: Path) -> list[tuple[int, int, str]]:
-    """Sorts seed-2 before seed-10."""
+def _natural_order(path: Path) -> list[tuple[int, int, str]]:
+    """A sort key that puts seed-2 before seed-10."""
     parts = re.split(r"(\d+)", str(path))
     return [(0, int(part), "") if at % 2 else (1, 0, part) for at, part in enumerate(parts)]

@@ -1,19 +1,16 @@
-"""`fedopt eval`: a run's model on every example of a split, and how its metric spreads over clients."""
+"""Evaluate a run's model on every example of a split, with percentiles over clients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from fedopt.algorithms import build
-from fedopt.api import load
 from fedopt.data.store import open_store
 from fedopt.data.store.split_alias import with_test_split
 from fedopt.engine.evaluate import means, measure_clients
@@ -21,71 +18,55 @@ from fedopt.engine.executors import open_executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import single_thread
 from fedopt.errors import unknown
-from fedopt.formatting import metric_unit
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
-from fedopt.runs.metrics_log import finite
+from fedopt.runs.load import load
+from fedopt.runs.metrics_log import finite_or_none
 from fedopt.tasks import Task, find_task
 
 PERCENTILES = (5, 25, 50, 75, 95)
-SPLITS = ("test", "train")  # those that all data has
+_COMMON_SPLITS = ("test", "train")
 
 
-def evaluate(path: Path, split: str, executor: str, workers: int | None) -> dict[str, Any]:
-    """Measure a run's newest model on all clients of `split`."""
-    loaded = load(path)
+def evaluate(
+    run: Path, split: str = "test", executor: str = "serial", workers: int | None = None
+) -> dict[str, Any]:
+    """Measure the newest model of a run directory on all clients of `split`."""
+    loaded = load(run)
     task = find_task(loaded.config.task)
-    with _problem(task, loaded.config, split) as (problem, place_of_split):
+    with _open_split(task, loaded.config, split) as (problem, name):
         federation = problem.federation()
-        clients = getattr(federation, place_of_split)
-        with open_executor(executor, workers) as place, single_thread():
-            place.load(problem, federation, clients.gather(np.arange(1)))
-            parts = measure_clients(place, loaded.x, place_of_split, len(clients.ids))
+        clients = getattr(federation, name)
+        with open_executor(executor, workers) as opened, single_thread():
+            opened.load(problem, federation, clients.gather(np.arange(1)))
+            parts = measure_clients(opened, loaded.x, name, len(clients.ids))
     by_client = np.array([means([part])[task.metric] for part in parts])
-    known = by_client[np.isfinite(by_client)]  # a client may have nothing that the metric counts
+    defined = by_client[np.isfinite(by_client)]  # some clients have no example that the metric counts
     return {
-        "run": str(path),
+        "run": str(run),
         "round": loaded.round,
         "split": split,
         "data": loaded.config.data["source"],
         "clients": len(parts),
         "examples": sum(part.examples for part in parts),
         "metric": task.metric,
-        **{name: finite(value) for name, value in means(parts).items()},
+        **{name: finite_or_none(value) for name, value in means(parts).items()},
         "percentiles_over_clients": {
-            str(q): float(np.percentile(known, q)) if len(known) else None for q in PERCENTILES
+            str(q): float(np.percentile(defined, q)) if len(defined) else None for q in PERCENTILES
         },
     }
 
 
 @contextmanager
-def _problem(task: Task, config: Config, split: str) -> Iterator[tuple[Problem, str]]:
-    """The problem to measure on, and under which name its federation has the split."""
-    nothing_trained = partial(build, "fedavg", ("sgd", {}), ("sgd", {}), {})
+def _open_split(task: Task, config: Config, split: str) -> Iterator[tuple[Problem, str]]:
+    """The problem to measure on, and the name of the split in its federation."""
+    no_training = partial(build, "fedavg", ("sgd", {}), ("sgd", {}), {})
     source = config.data["source"]
-    if split in SPLITS:
-        yield problem_of(task, config, nothing_trained), split
+    if split in _COMMON_SPLITS:
+        yield build_problem(task, config, no_training), split
     elif source == "synthetic":
-        raise unknown("split of synthetic data", split, SPLITS)
+        raise unknown("split of synthetic data", split, _COMMON_SPLITS)
     else:
         with with_test_split(open_store(Path(source)), split) as directory:
-            seen = config.model_copy(update={"data": {**config.data, "source": str(directory)}})
-            yield problem_of(task, seen, nothing_trained), "test"
-
-
-def print_evaluation(measured: Mapping[str, Any]) -> None:
-    unit = metric_unit(measured["metric"])
-    table = Table(
-        title=f"{measured['run']}, round {measured['round']}, {measured['split']} split, "
-        f"{measured['data']} data"
-    )
-    table.add_column("over")
-    table.add_column(unit.name, justify="right")
-    rows = {f"all {measured['examples']:,} examples": measured[measured["metric"]]}
-    rows |= {f"clients, {q}th percentile": v for q, v in measured["percentiles_over_clients"].items()}
-    for name, value in rows.items():
-        table.add_row(name, "-" if value is None else unit.format(value))
-    console = Console()
-    console.print(table)
-    loss = "not finite" if measured["loss"] is None else f"{measured['loss']:.4f}"
-    console.print(f"loss {loss} over {measured['clients']:,} clients", highlight=False)
+            aliased = config.model_copy(update={"data": {**config.data, "source": str(directory)}})
+            yield build_problem(task, aliased, no_training), "test"

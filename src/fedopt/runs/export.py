@@ -1,4 +1,4 @@
-"""A run's model for others: safetensors under the module's own names, and a card that says what it is."""
+"""Export a run's model: safetensors with the module's own parameter names, and a model card."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from pathlib import Path
 import torch
 from safetensors.torch import save
 
-from fedopt.api import load
-from fedopt.errors import UserError
+from fedopt.errors import RunDirectoryError
 from fedopt.files import write_atomically
 from fedopt.formatting import metric_unit
+from fedopt.runs.load import load
 from fedopt.runs.records import flatten, read_run
 
 
 def export(run: Path, to: Path) -> list[Path]:
-    """Write `model.safetensors` and `MODEL_CARD.md`; return their paths."""
+    """Write `model.safetensors` and `MODEL_CARD.md` to the directory `to`. Return their paths."""
     loaded, record = load(run), read_run(run)
     missing = [key for key in ("metric", "data", "command", "fedopt") if key not in record.info]
     if missing:
-        raise UserError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}")
+        raise RunDirectoryError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}", path=run)
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot write to {to}: {error.strerror}; choose another --to") from error
+        raise RunDirectoryError(
+            f"cannot write to {to}: {error.strerror}; choose another --to", path=to
+        ) from error
     weights = {name: torch.clone(v).contiguous() for name, v in loaded.model.state_dict().items()}
     model, card = to / "model.safetensors", to / "MODEL_CARD.md"
     write_atomically(model, save(weights, metadata={"format": "pt"}))

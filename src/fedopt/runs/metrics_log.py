@@ -1,4 +1,4 @@
-"""A run's numbers as they come: lines of metrics.jsonl, and the means over the last of them."""
+"""The metrics of a run: lines in memory, in metrics.jsonl and in a TensorBoard event file."""
 
 from __future__ import annotations
 
@@ -10,51 +10,47 @@ from fedopt.runs import tensorboard
 from fedopt.runs.directory import RunDirectory
 from fedopt.runs.tensorboard import EventFile
 
-Line = dict[str, Any]
+MetricsLine = dict[str, Any]
 
 
-class Journal:
-    """Keeps lines in the run directory, or in memory where there is none."""
+class MetricsLog:
+    """All train and test lines of a run. New lines are also written to the run directory, if there is one."""
 
     def __init__(self, directory: RunDirectory | None, event_file: bool = False) -> None:
-        """Goes on after the lines that are there; a run that has an event file keeps it complete."""
+        """Start with the lines that the directory holds. An existing event file is always continued."""
         self._directory = directory
-        self._lines: list[Line] = []
+        self.train: list[MetricsLine] = []
+        self.test: list[MetricsLine] = []
         self._events: EventFile | None = None
-        if directory is None:
-            return
-        if event_file or ((directory.path / tensorboard.FOLDER).is_dir() and tensorboard.installed()):
-            self._events = EventFile(directory.path, directory.info["started"], directory.lines())
+        if directory is not None:
+            self.train, self.test = directory.read_metrics()
+            exists = (directory.path / tensorboard.FOLDER).is_dir() and tensorboard.installed()
+            if event_file or exists:
+                lines = [*self.train, *self.test]
+                self._events = EventFile(directory.path, directory.info["started"], lines)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: MetricsLine) -> None:
+        (self.train if line["split"] == "train" else self.test).append(line)
         if self._directory:
-            self._directory.log(line)
-        else:
-            self._lines.append(line)
+            self._directory.append_metrics(line)
         if self._events:
             self._events.add(line)
-
-    def splits(self) -> tuple[list[Line], list[Line]]:
-        """All train lines and all test lines."""
-        lines = self._directory.lines() if self._directory else self._lines
-        train, test = ([line for line in lines if line["split"] == name] for name in ("train", "test"))
-        return train, test
 
     def close(self) -> None:
         if self._events:
             self._events.close()
 
 
-def lines_of(step: Step, seconds: float) -> list[Line]:
-    """A step as lines of metrics.jsonl; what is not finite is null there."""
+def metrics_lines(step: Step, seconds: float) -> list[MetricsLine]:
+    """The lines of metrics.jsonl for a step. Values that are not finite become null."""
     lines, done = [], step.position.round
     if step.report is not None:
         assert step.rates is not None
         report = step.report
-        line: Line = {
+        line: MetricsLine = {
             "round": done,
             "split": "train",
-            "loss": None if report.loss is None else finite(report.loss),
+            "loss": None if report.loss is None else finite_or_none(report.loss),
             "clients": report.clients,
             "rejected": len(report.rejected),
             "skipped": report.skipped,
@@ -70,11 +66,10 @@ def lines_of(step: Step, seconds: float) -> list[Line]:
             line["rejected_clients"] = list(report.rejected[:10])
         lines.append(line)
     if step.evaluation is not None:
-        values = {name: finite(value) for name, value in step.evaluation.items()}
+        values = {name: finite_or_none(value) for name, value in step.evaluation.items()}
         lines.append({"round": done, "split": "test", **values, "seconds": round(seconds, 3)})
     return lines
 
 
-def finite(value: float) -> float | None:
-    """`value`, or None for JSON where it is not finite."""
+def finite_or_none(value: float) -> float | None:
     return value if isfinite(value) else None

@@ -1,29 +1,32 @@
-"""A run's data, opened once in a process and handed down to whatever needs it."""
+"""Data that several runs in one process share."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from fedopt.data import Arrays, Federation
 from fedopt.engine.evaluate import fixed_sample, sample_size
 from fedopt.engine.problem import Problem
 
 
-class Opened(NamedTuple):
-    """A federation, and what evaluations during training measure.
+@dataclass(frozen=True)
+class SharedData:
+    """An opened federation and the test examples that evaluations during training use.
 
-    It depends on the task and its data options, `eval.sample` and whether training is centralized, not on
-    the seed or the algorithm: runs in one process may share it.
+    Runs may share it if they have the same task, data options and `eval.sample`. It does not depend on the
+    seed or the algorithm, except that centralized training has a federation of its own.
     """
 
     federation: Federation
-    sample: Arrays
+    examples: int  # size of the evaluation sample
+
+    @cached_property
+    def sample(self) -> Arrays:
+        return fixed_sample(self.federation.test, self.examples)
 
 
-def open_data(problem: Problem, examples: int) -> Opened:
-    """The federation of a problem with a sample of its test set (0: all of it).
-
-    Whoever executes many runs in one process keeps the answer and hands it to `execute`.
-    """
+def open_data(problem: Problem, examples: int) -> SharedData:
+    """Open the federation of a problem; evaluations use `examples` test examples (0: all of them)."""
     federation = problem.federation()
-    return Opened(federation, fixed_sample(federation.test, sample_size(federation.test, examples)))
+    return SharedData(federation, sample_size(federation.test, examples))

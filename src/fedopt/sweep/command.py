@@ -15,7 +15,7 @@ from typing import NamedTuple
 from fedopt.errors import UserError, unknown
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.discover import SWEEP
 from fedopt.sweep.grid import Grid, Point, applicable, check_grid, describe, paper_grid, points, read_grid
 from fedopt.sweep.pool import Judge, Pool, check_workers
@@ -63,7 +63,7 @@ def sweep(asked: Asked, workers: int | None, out: Path | None) -> Swept:
     search, orders, work = _search(asked, plans)
     if asked.data != "synthetic":  # data that does not fit the task is refused before anything is written
         config = plans[0].trials[0].config
-        problem_of(find_task(asked.task), config).federation()
+        build_problem(find_task(asked.task), config).federation()
     with _claimed(out, asked.task):
         _write_plan(asked, plans, out)
         with SweepProgress(f"sweep {asked.task}", orders, work) as progress:

@@ -25,9 +25,10 @@ from fedopt.engine.executors.processes import worker_environment
 from fedopt.engine.loop import Step
 from fedopt.engine.problem import Problem
 from fedopt.errors import Diverged, FedoptError, RunError, UserError
-from fedopt.runs.build_problem import problem_of
+from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
-from fedopt.runs.execute import Opened, Stop, execute, open_data
+from fedopt.runs.execute import Stop, execute
+from fedopt.runs.shared_data import SharedData, open_data
 from fedopt.sweep.grid import describe
 from fedopt.sweep.growing_executor import Elastic
 from fedopt.sweep.trials import Trial
@@ -207,7 +208,7 @@ def _run(order: Order, connection: Connection[Any, Any]) -> Ended:
     try:
         config = trial.config.model_copy(update={"rounds": order.rounds})
         task = find_task(config.task)
-        problem = problem_of(task, config)
+        problem = build_problem(task, config)
         execute(
             config,
             problem,
@@ -217,7 +218,7 @@ def _run(order: Order, connection: Connection[Any, Any]) -> Ended:
             better=task.better,
             on_step=on_step,
             tensorboard=trial.tensorboard,
-            opened=_opened(_Data.of(config, problem)),
+            data=_opened(_Data.of(config, problem)),
         )
     except (Stop, Diverged):
         pass
@@ -272,5 +273,5 @@ class _Data:
 
 
 @lru_cache(maxsize=2)
-def _opened(data: _Data) -> Opened:
+def _opened(data: _Data) -> SharedData:
     return open_data(data.problem, data.examples)

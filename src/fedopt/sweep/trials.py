@@ -12,12 +12,12 @@ from fedopt.analysis.summary import is_trained
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.errors import UserError, unknown
 from fedopt.files import write_atomically
-from fedopt.runs.config import Config, resolve
+from fedopt.runs.config import Config
 from fedopt.runs.directory import OUTCOME
+from fedopt.runs.prepare import RunRequest
 from fedopt.runs.records import LAST_ROUNDS, LOWER_IS_BETTER, RunRecord, mean_over_last_rounds, read_run
-from fedopt.runs.rerun_command import run_command
 from fedopt.sweep.grid import Point, settings_of
-from fedopt.tasks import Task, find_task
+from fedopt.tasks import Task
 
 _DIGITS = 12  # of a trial's hash: thousands of trials, no two alike
 
@@ -43,10 +43,10 @@ def trial(
 ) -> Trial:
     """The trial at `point` with `settings` beside it; the same resolved configuration, the same directory."""
     chosen = {**settings, **settings_of(point)}
-    config = resolve(find_task(task), algorithm, chosen, data)
+    request = RunRequest(task, algorithm, chosen, data, tensorboard=tensorboard)
+    config = request.prepare().config
     path = root / f"{algorithm}-{config.short_hash(_DIGITS)}"
-    options = ["--tensorboard"] if tensorboard else []
-    command = run_command(task, algorithm, {**chosen, "rounds": config.rounds}, data, path, options)
+    command = request.with_settings(rounds=config.rounds).command(path)
     return Trial(config, path, point, command, tensorboard)
 
 

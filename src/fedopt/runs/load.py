@@ -1,0 +1,72 @@
+"""Load the trained model of a run directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import nn
+
+from fedopt.algorithms import Vector
+from fedopt.errors import ModelError, RunDirectoryError
+from fedopt.models.flat import Flat
+from fedopt.runs import checkpoint as checkpoints
+from fedopt.runs.config import Config, read_config
+from fedopt.runs.weights import fresh_model
+from fedopt.tasks import TASKS
+
+
+class LoadedRun(NamedTuple):
+    """The model, vector and configuration of a run at one checkpoint."""
+
+    model: nn.Module  # in evaluation mode
+    x: Vector
+    round: int
+    config: Config
+
+
+def load(
+    run: str | os.PathLike[str],
+    model: nn.Module | Callable[[], nn.Module] | None = None,
+    round: int | None = None,
+) -> LoadedRun:
+    """Load the newest checkpoint of a run directory, or that of `round`.
+
+    The directory of a run on a user-defined task does not contain the module. Pass the module, or a function
+    that builds it, as `model`.
+    """
+    path = Path(run)
+    config_file = path / "config.toml"
+    if not config_file.is_file():
+        raise RunDirectoryError(
+            f"no run directory at {path}; name one that `fedopt run --out DIR` has written", path=path
+        )
+    config = read_config(config_file)
+    if model is None:
+        if config.task not in TASKS:
+            raise ModelError(
+                f"{path} is a run of your own task {config.task!r} and does not contain its module; in "
+                "Python, use fedopt.load(run, model=your_module)",
+                what="model",
+            )
+        model = fresh_model(TASKS[config.task], config)
+    elif not isinstance(model, nn.Module):
+        model = model()
+    available = checkpoints.rounds(path / "checkpoints")
+    if not available:
+        raise RunDirectoryError(
+            f"{path} has no checkpoint yet; the first is written after checkpoint.every rounds", path=path
+        )
+    selected = available[-1] if round is None else round
+    if selected not in available:
+        listed = ", ".join(map(str, available))
+        raise RunDirectoryError(f"{path} has no checkpoint of round {selected}; it has {listed}", path=path)
+    x = checkpoints.read_vector(path / "checkpoints", selected, "x")
+    flat = Flat(model, buffers="freeze")
+    if len(x) != flat.d:
+        raise ModelError(f"{path} holds {len(x)} parameters and the model has {flat.d}", what="model")
+    flat.bind(x.clone())
+    model.eval()
+    return LoadedRun(model, x, selected, config)

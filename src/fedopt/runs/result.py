@@ -1,0 +1,56 @@
+"""The result of a run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedopt.algorithms import Vector
+from fedopt.engine.problem import Problem
+from fedopt.models.flat import Flat
+
+_SUMMARY = "task algorithm rounds seed train_loss metric value params x_sha256 seconds data".split()
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Final numbers, the final vector and all lines of metrics.jsonl."""
+
+    task: str
+    algorithm: str
+    rounds: int
+    seed: int
+    train_loss: float | None  # mean over the last 100 rounds
+    metric: str
+    value: float | None  # mean over the evaluations of the last 100 rounds
+    params: int
+    x_sha256: str  # of the final vector's little-endian float32 bytes
+    seconds: float
+    x: Vector = field(repr=False)
+    train: list[dict[str, Any]] = field(repr=False)
+    test: list[dict[str, Any]] = field(repr=False)
+    full_test: dict[str, float | None] | None  # metrics on the full test set, if eval.final is "full"
+    data: str  # "synthetic", or the directory of the data
+    path: Path | None
+    problem: Problem = field(repr=False)
+
+    @property
+    def model(self) -> nn.Module:
+        """The trained module in evaluation mode."""
+        module = self.problem.model()
+        Flat(module, self.problem.buffers).bind(self.x.clone())
+        return module.eval()
+
+    def summary(self) -> dict[str, Any]:
+        """The JSON object of `fedopt run --json`."""
+        optional = {"full_test": self.full_test, "run": None if self.path is None else str(self.path)}
+        return {name: getattr(self, name) for name in _SUMMARY} | {k: v for k, v in optional.items() if v}
+
+
+def vector_sha256(x: Vector) -> str:
+    return hashlib.sha256(x.detach().to(torch.float32).numpy().astype("<f4").tobytes()).hexdigest()
