@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import fedopt
 from fedopt import algorithms
-from fedopt.data.importing.datasets import Options, roles
+from fedopt.data.importing.datasets import ImportOptions, table_columns
 from fedopt.data.importing.importer import import_dataset
 from fedopt.engine.loop import Step
 from fedopt.rng import generator
@@ -672,8 +672,8 @@ def test_a_table_of_ones_own_is_imported_and_trained_on(tmp_path: Path) -> None:
             age, dose = rng.normal(size=2)
             rows.append(f"{hospital},{age:.4f},{dose:.4f},{int(age > dose)}")
     (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    columns = roles("own", "hospital", "sick", None, None, 0.2, 0)
-    import_dataset("own", [tmp_path / "table.csv"], tmp_path / "store", Options(roles=columns))
+    columns = table_columns("own", "hospital", "sick", None, None, 0.2, 0)
+    import_dataset("own", [tmp_path / "table.csv"], tmp_path / "store", ImportOptions(columns=columns))
     task = fedopt.own_task(lambda: torch.nn.Linear(2, 2), F.cross_entropy, str(tmp_path / "store"))
     result = fedopt.run(task, rounds=20, config={"client.lr": 0.5})
     assert result.test[-1]["accuracy"] > 0.8 and result.data == str(tmp_path / "store")

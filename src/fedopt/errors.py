@@ -4,7 +4,7 @@
       UserError            a mistake in the request (exit code 2)
         UnknownName        a name that does not exist: kind, name, allowed
         ConfigError        invalid configuration keys or values: keys
-        DataError          a file or dataset that cannot be used: path, client, line
+        DataError          a file or dataset that cannot be used: path, client, line, column
         RunDirectoryError  a directory that cannot be used for a run: path
         ModelError         a model, loss or algorithm that breaks its contract: what, client, round
         MissingExtra       an optional package is not installed: package, extra
@@ -61,10 +61,11 @@ class DataError(UserError):
         path: Path | str | None = None,
         client: str | None = None,
         line: int | None = None,
+        column: str | None = None,
     ) -> None:
         super().__init__(message)
         self.path = None if path is None else Path(path)
-        self.client, self.line = client, line
+        self.client, self.line, self.column = client, line, column
 
 
 class RunDirectoryError(UserError):

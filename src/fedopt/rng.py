@@ -1,8 +1,7 @@
-"""Randomness is derived, never carried.
+"""Random generators that are derived from their purpose.
 
-Every random choice of a run comes from a generator made on the spot from what the choice is for,
-`generator(seed, "shuffle", t, client)`, so it does not depend on the order in which clients run, on
-the number of workers, or on where a run was interrupted.
+Each random choice of a run uses its own generator, for example `generator(seed, "shuffle", t, client)`. The
+result therefore does not depend on the order of clients, the number of workers or interruptions.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 
 
 def key(*parts: int | str) -> int:
-    """A 128-bit number that is a function of `parts` alone, on every machine and Python.
+    """Return a 128-bit number that depends only on `parts`, on every machine and Python version.
 
     >>> key(0, "cohort", 3) == key(0, "cohort", 3)
     True
@@ -25,10 +24,10 @@ def key(*parts: int | str) -> int:
 
 
 def generator(*parts: int | str) -> np.random.Generator:
-    """A NumPy generator for the purpose that `parts` name."""
+    """Return a NumPy generator for the purpose given by `parts`."""
     return np.random.Generator(np.random.Philox(key=key(*parts)))
 
 
 def torch_seed(*parts: int | str) -> int:
-    """A seed for a torch generator (63 bits, which every torch version takes)."""
+    """Return a seed for a torch generator. It has 63 bits, which all torch versions accept."""
     return key(*parts) >> 65

@@ -1,4 +1,4 @@
-"""`fedopt data` as a user types it: results on stdout, one line for a mistake."""
+"""The `fedopt data` commands."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedopt.cli.data import app
-from fedopt.data.store.describe import histogram
-from fedopt.errors import UserError
+from fedopt.errors import DataError, UnknownName, UserError
+
+
+COLUMNS = ["--client-column", "who", "--label-column", "y"]
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +46,7 @@ def test_info_counts_sizes_and_labels(tmp_path: Path) -> None:
     rows = ["a,0", "a,0", "a,1", "b,5", "c,1", "c,2", "c,3", "c,3", "c,0"]
     (tmp_path / "train.csv").write_text("who,y,x\n" + "".join(f"{row},1\n" for row in rows))
     (tmp_path / "test.csv").write_text("who,y,x\nz,1,1\n")
-    arguments = ["--client-column", "who", "--label-column", "y", "--to", tmp_path / "s"]
-    fedopt_data("import", "own", tmp_path / "train.csv", *arguments)
+    fedopt_data("import", "own", tmp_path / "train.csv", *COLUMNS, "--to", tmp_path / "s")
     found = json.loads(fedopt_data("info", tmp_path / "s", "--json").stdout)
     train = found["splits"]["train"]
     assert (train["clients"], train["examples"]) == (3, 9)
@@ -53,26 +54,39 @@ def test_info_counts_sizes_and_labels(tmp_path: Path) -> None:
     assert train["labels_per_client"] == {"1": 1, "2": 1, "4": 1}
 
 
-def test_a_wide_histogram_is_drawn_in_steps() -> None:
-    counts = {str(n): 1 for n in range(10, 55)} | {"25": 7}  # 45 numbers: 15 bars of 3, from 9
-    lines = histogram(counts, width=9)
-    assert len(lines) == 16 and lines[0].split("|")[0].strip() == "9-11"
-    assert lines[5].split() == ["24-26", "|", "#########", "9"]  # 24, 25 and 26: 1 + 7 + 1
-    assert sum(int(line.split()[-1]) for line in lines) == 51
-
-
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "error"),
     [
-        (["import", "emnst", "."], "unknown dataset 'emnst' .did you mean 'emnist'"),
-        (["import", "emnist", "nowhere"], "nowhere does not exist"),
-        (["import", "own", "."], "needs --client-column and --label-column"),
-        (["import", "emnist", ".", "--label-column", "y"], "for `own` only"),
-        (["get", "own"], "unknown dataset 'own'"),
-        (["info", "nothing"], "neither an imported dataset nor a directory"),
+        (["import", "emnst", "."], UnknownName),
+        (["import", "emnist", "nowhere"], DataError),
+        (["import", "own", "."], UserError),
+        (
+            ["import", "own", ".", "--client-column", "c", "--label-column", "y", "--test-share", "2"],
+            UserError,
+        ),
+        (["import", "emnist", ".", "--label-column", "y"], UserError),
+        (["get", "own"], UnknownName),
+        (["info", "nothing"], DataError),
     ],
 )
-def test_a_mistake_is_one_line(arguments: list[str], words: str) -> None:
-    with pytest.raises(UserError, match=words) as caught:
+def test_mistake_is_one_line(arguments: list[str], error: type[UserError]) -> None:
+    with pytest.raises(error) as caught:
         fedopt_data(*arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("command", ["get", "import"])
+def test_get_and_import_share_their_options(command: str) -> None:
+    text = fedopt_data(command, "--help").stdout
+    for option in ("--to", "--seed", "--train-clients", "--test-clients", "--digits", "--replace"):
+        assert option in text
+
+
+def test_options_reach_the_import(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    files.write_cifar(tmp_path / "in", 10, per_file=4)
+    options = ["--train-clients", "5", "--test-clients", "2", "--seed", "9"]
+    fedopt_data("import", "cifar10", tmp_path / "in", "--to", tmp_path / "s", *options)
+    found = json.loads(fedopt_data("info", tmp_path / "s", "--json").stdout)
+    assert (found["splits"]["train"]["clients"], found["splits"]["test"]["clients"]) == (5, 2)
+    assert found["notes"]["options"]["seed"] == 9

@@ -15,9 +15,9 @@ from fedopt.data.store.columns import Ragged, ragged, text_rows
 from fedopt.errors import UserError
 from fedopt.tasks.stackoverflow import SO_LR, SO_NWP
 from fedopt.tasks.text_metrics import (
-    predicted_tokens,
+    count_target_tokens,
     recall_at_5,
-    shifted,
+    shift_tokens,
     tag_loss,
     token_accuracy,
     token_loss,
@@ -49,7 +49,7 @@ def test_the_alphabet_has_86_characters_and_four_tokens_around_them() -> None:
 @pytest.mark.parametrize("speech", SPEECHES)
 def test_a_speech_has_the_ids_counted_by_hand(speech: bytes) -> None:
     ids = [88, *SPEECHES[speech], 89]
-    assert text.characters(text_rows([speech])).tolist() == [ids + [0] * (81 - len(ids))]
+    assert text.encode_characters(text_rows([speech])).tolist() == [ids + [0] * (81 - len(ids))]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_a_speech_has_the_ids_counted_by_hand(speech: bytes) -> None:
 )
 def test_a_speech_is_cut_where_81_tokens_are_full(length: int, rows: int, end: int) -> None:
     """Beginning and end count too: 79 characters fill a row, with 80 the end has a row to itself."""
-    made = text.characters(text_rows([b"a" * length]))
+    made = text.encode_characters(text_rows([b"a" * length]))
     assert made.shape == (rows, 81)
-    assert text.sequences(np.array([length])).tolist() == [rows]
+    assert text.count_character_rows(np.array([length])).tolist() == [rows]
     assert made[0, 0] == 88 and made[-1, end] == 89
     assert not made[-1, end + 1 :].any()
     assert (made == 64).sum() == length
@@ -78,9 +78,9 @@ def slow_characters(speeches: list[bytes]) -> list[list[int]]:
 @given(st.lists(st.binary(max_size=200), min_size=1, max_size=6))
 def test_speeches_encoded_together_are_those_encoded_one_by_one(speeches: list[bytes]) -> None:
     column = text_rows(speeches)
-    made = text.characters(column)
+    made = text.encode_characters(column)
     assert made.tolist() == slow_characters(speeches)
-    assert text.sequences(np.diff(column.offsets)).sum() == len(made)
+    assert text.count_character_rows(np.diff(column.offsets)).sum() == len(made)
 
 
 # -- words
@@ -105,7 +105,7 @@ def row(*ids: int) -> list[int]:
 def test_a_sentence_has_its_first_20_words_and_an_end_if_it_is_shorter(
     words: list[int], expected: list[int]
 ) -> None:
-    assert text.sentences(ragged([words], np.uint16)).tolist() == [expected]
+    assert text.encode_sentences(ragged([words], np.uint16)).tolist() == [expected]
 
 
 WORD_ROWS = st.lists(st.lists(st.integers(1, 10_001), max_size=30), min_size=1, max_size=6)
@@ -115,15 +115,15 @@ WORD_ROWS = st.lists(st.lists(st.integers(1, 10_001), max_size=30), min_size=1, 
 @given(WORD_ROWS)
 def test_sentences_encoded_together_are_those_encoded_one_by_one(rows: list[list[int]]) -> None:
     expected = [row(10_002, *words[:20], *([10_003] if len(words) < 20 else [])) for words in rows]
-    assert text.sentences(ragged(rows, np.uint16)).tolist() == expected
+    assert text.encode_sentences(ragged(rows, np.uint16)).tolist() == expected
 
 
 def test_inputs_are_the_tokens_before_the_targets() -> None:
     rows = torch.tensor([[88, 5, 6, 89, 0]], dtype=torch.uint8)
-    inputs, targets = shifted((rows,), None)
+    inputs, targets = shift_tokens((rows,), None)
     assert inputs.tolist() == [[88, 5, 6, 89]]
     assert targets.tolist() == [[5, 6, 89, 0]]
-    assert predicted_tokens((rows,)) == 3
+    assert count_target_tokens((rows,)) == 3
 
 
 # -- bags of words
@@ -131,8 +131,8 @@ def test_inputs_are_the_tokens_before_the_targets() -> None:
 
 def test_a_bag_counts_the_words_of_sentence_and_title() -> None:
     tokens, title = ragged([[3, 10_001, 3], [9]], np.uint16), ragged([[4], []], np.uint16)
-    assert text.bags(tokens, title, "as_run").tolist() == [[3, 10_001, 3, 4], [9, 0, 0, 0]]
-    assert text.bags(tokens, title, "as_printed").tolist() == [[3, 3, 4], [9, 0, 0]]
+    assert text.encode_bags(tokens, title, "as_run").tolist() == [[3, 10_001, 3, 4], [9, 0, 0, 0]]
+    assert text.encode_bags(tokens, title, "as_printed").tolist() == [[3, 3, 4], [9, 0, 0]]
 
 
 @steady
@@ -142,7 +142,7 @@ def test_bags_made_together_are_those_made_one_by_one(pairs: list[tuple[list[int
     for bag, most in (("as_run", 10_001), ("as_printed", 10_000)):
         kept = [[word for word in one + other if word <= most] for one, other in pairs]
         width = max(1, *map(len, kept)) if len(kept) > 1 else max(1, len(kept[0]))
-        assert text.bags(tokens, title, bag).tolist() == [
+        assert text.encode_bags(tokens, title, bag).tolist() == [
             words + [0] * (width - len(words)) for words in kept
         ]
 
@@ -150,11 +150,11 @@ def test_bags_made_together_are_those_made_one_by_one(pairs: list[tuple[list[int
 def test_an_unknown_bag_is_refused() -> None:
     empty = Ragged(np.zeros(0, np.uint16), np.zeros(1, np.int64))
     with pytest.raises(UserError, match="unknown data.bag 'printed'.*allowed: as_run, as_printed"):
-        text.bags(empty, empty, "printed")
+        text.encode_bags(empty, empty, "printed")
 
 
 def test_tags_become_columns_of_ones() -> None:
-    tags = text.tag_rows(ragged([[0, 499], [], [7]], np.uint16))
+    tags = text.encode_tags(ragged([[0, 499], [], [7]], np.uint16))
     assert tags.tolist() == [[1, 500], [0, 0], [8, 0]]
     _, hot = SO_LR.prepare((torch.zeros(3, 1), torch.tensor(tags)), None)
     assert hot.shape == (3, 500)
@@ -164,8 +164,8 @@ def test_tags_become_columns_of_ones() -> None:
 
 def test_the_first_rows_of_a_column() -> None:
     column = ragged([[1, 2], [3], [4, 5, 6]], np.uint16)
-    assert [part.tolist() for part in text.first(column, 2)] == [[1, 2, 3], [0, 2, 3]]
-    assert text.first(column, 9).values.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [part.tolist() for part in text.first_rows(column, 2)] == [[1, 2, 3], [0, 2, 3]]
+    assert text.first_rows(column, 9).values.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 # -- losses and metrics

@@ -1,4 +1,13 @@
-"""Federations: clients by id, each with its examples, and the generators that need no download."""
+"""Client data: federations, the store of imported datasets, importing, partitions, synthetic datasets.
+
+federation  clients and their examples
+store/      imported datasets as memory-mapped arrays
+importing/  import public files or a user's table into a store
+readers/    one module per file format
+partition   assign labelled examples to clients
+text        encode text as token ids
+synthetic/  generated datasets that need no download
+"""
 
 from fedopt.data.federation import Arrays, Federation, Split, from_arrays, from_function, union
 

@@ -1,7 +1,7 @@
-"""A federation is two splits, train and test; a split is clients by id, each with its examples.
+"""Federations: a train and a test split, each with clients and their examples.
 
-A client's examples are a tuple of arrays of equal length, such as (pixels, labels). The sizes of all
-clients are known without reading any of them, so that a round can start its longest client first.
+The examples of a client are a tuple of arrays of equal length, such as (pixels, labels). The sizes of all
+clients are known without reading them, so that a round can start with its largest clients.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.errors import UserError
+from fedopt.errors import DataError
 
 Arrays = tuple[NDArray[np.generic], ...]
 
 
-def joined(parts: Sequence[Arrays]) -> Arrays:
-    """The examples of several clients one after the other; rows of padded tokens get a common width."""
+def concatenate_examples(parts: Sequence[Arrays]) -> Arrays:
+    """Concatenate the examples of several clients. Rows of tokens are padded to a common width."""
     columns = []
     for column in zip(*parts, strict=True):
         if column[0].ndim == 2:
@@ -32,25 +32,27 @@ def joined(parts: Sequence[Arrays]) -> Arrays:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Clients by position; `examples(i)` is a function of `i` alone, called where the client runs."""
+    """Clients by position. `examples(i)` depends only on `i`; the process that runs client i calls it."""
 
     ids: Sequence[str]
-    sizes: NDArray[np.int64]  # (clients,); ones where they are not known before reading
+    sizes: NDArray[np.int64]  # (clients,); ones if unknown before reading
     examples: Callable[[int], Arrays]
-    bunch: int = 1  # neighbours that a sample takes together, where making a client costs more than a slice
+    sample_block: int = 1  # consecutive examples that a sample takes together, to read fewer clients
 
     def client(self, index: int) -> Arrays:
-        """The examples of one client, checked."""
+        """Return the examples of one client, after checking their lengths."""
         arrays = self.examples(index)
         lengths = {len(a) for a in arrays}
         if not arrays or lengths == {0}:
-            raise UserError(f"client {self.ids[index]!r} has no examples; leave it out of the federation")
+            message = f"client {self.ids[index]!r} has no examples; remove it from the federation"
+            raise DataError(message, client=self.ids[index])
         if len(lengths) > 1:
-            raise UserError(f"client {self.ids[index]!r} has arrays of different lengths: {sorted(lengths)}")
+            message = f"client {self.ids[index]!r} has arrays of different lengths: {sorted(lengths)}"
+            raise DataError(message, client=self.ids[index])
         return arrays
 
     def gather(self, positions: NDArray[np.int64]) -> Arrays:
-        """The examples at `positions` of the split's concatenation, in ascending order of position."""
+        """Return the examples at `positions` of the concatenation of all clients, in ascending order."""
         positions = np.sort(positions)
         ends = np.cumsum(self.sizes)
         owners, firsts = np.unique(np.searchsorted(ends, positions, side="right"), return_index=True)
@@ -58,13 +60,15 @@ class Split:
         for owner, chosen in zip(owners, np.split(positions, firsts[1:]), strict=True):
             rows = chosen - (ends[owner] - self.sizes[owner])
             parts.append(tuple(a[rows] for a in self.client(int(owner))))
-        return joined(parts)
+        return concatenate_examples(parts)
 
 
 class Federation(NamedTuple):
+    """The data of a task."""
+
     train: Split
     test: Split
-    source: str  # "synthetic", or where the data came from
+    source: str  # "synthetic", or the directory of the store
 
 
 def _lookup(arrays: Sequence[Arrays], index: int) -> Arrays:
@@ -76,9 +80,9 @@ def _call(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequenc
 
 
 def from_arrays(clients: Mapping[str, Sequence[NDArray[np.generic]]]) -> Split:
-    """A split from a mapping of client id to arrays, checked at once."""
+    """Build a split from a mapping of client id to arrays. All clients are checked."""
     if not clients:
-        raise UserError("the federation has no clients; pass at least one id with its arrays")
+        raise DataError("the federation has no clients; pass at least one id with its arrays")
     ids = sorted(str(name) for name in clients)
     by_id = {str(name): tuple(np.asarray(a) for a in arrays) for name, arrays in clients.items()}
     columns = [by_id[name] for name in ids]
@@ -90,18 +94,18 @@ def from_arrays(clients: Mapping[str, Sequence[NDArray[np.generic]]]) -> Split:
 
 
 def from_function(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequence[str]) -> Split:
-    """A split whose clients a function reads by id, one at a time, when they are needed."""
+    """Build a split whose clients are read by calling `function(id)` when they are needed."""
     names = sorted(str(name) for name in ids)
     if not names:
-        raise UserError("the federation has no clients; pass their ids in `client_ids`")
+        raise DataError("the federation has no clients; pass their ids in `client_ids`")
     return Split(names, np.ones(len(names), dtype=np.int64), partial(_call, function, names))
 
 
 @lru_cache(maxsize=1)
 def _all_examples(split: Split, index: int) -> Arrays:
-    return joined([split.client(i) for i in range(len(split.ids))])
+    return concatenate_examples([split.client(i) for i in range(len(split.ids))])
 
 
 def union(split: Split) -> Split:
-    """One client that holds everyone's examples, read once: the data of centralized training."""
+    """Return a split with one client that has the examples of all clients, for centralized training."""
     return Split(["union"], np.array([split.sizes.sum()]), partial(_all_examples, split))

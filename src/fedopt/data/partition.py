@@ -1,11 +1,11 @@
-"""Dealing labelled examples out to clients: Dirichlet (LDA) for CIFAR-10 and Pachinko for CIFAR-100.
+"""Partition labelled examples among clients: Dirichlet (LDA) for CIFAR-10 and Pachinko for CIFAR-100.
 
-Both follow the paper, which gives every client a label mix of its own and deals without replacement, so that
-every example is used exactly once. Symbols are the paper's: S is what has not been dealt yet, G the labels
-that have examples left, theta a client's multinomial, D_m the examples of client m.
+Both follow the paper: every client has its own label distribution, and examples are drawn without
+replacement, so every example is used exactly once. Symbols are the paper's: S are the remaining examples, G
+the labels with remaining examples, theta the multinomial of a client, D its examples.
 
-Probabilities are kept as logarithms. With a small alpha nearly all labels have a probability far below the
-smallest float; once the likely label has run out, the others must still know which of them is next.
+Probabilities are stored as logarithms. With a small alpha, most probabilities are below the smallest float,
+but their ratios matter once the likely labels have no examples left.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fedopt import rng
-from fedopt.errors import UserError
+from fedopt.errors import DataError
 
-Labels = npt.NDArray[np.integer]
+LabelArray = npt.NDArray[np.integer]
 Positions = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-def dirichlet(labels: Labels, clients: int, alpha: float, seed: int) -> list[Positions]:
-    """Deal examples by latent Dirichlet allocation over their labels (Hsu et al. 2019).
+def dirichlet(labels: LabelArray, clients: int, alpha: float, seed: int) -> list[Positions]:
+    """Partition by latent Dirichlet allocation over the labels (Hsu et al. 2019).
 
-    Returns the positions of each client's examples, in the order in which they were drawn. Sizes are equal,
-    or differ by one where `clients` does not divide the number of examples.
+    Return the positions of each client's examples in the order of drawing. Sizes are equal, or differ by one
+    if `clients` does not divide the number of examples.
 
     >>> parts = dirichlet(np.array([7, 7, 7, 8, 8]), clients=2, alpha=0.1, seed=0)
     >>> [len(part) for part in parts], np.sort(np.concatenate(parts)).tolist()
@@ -54,12 +54,12 @@ def dirichlet(labels: Labels, clients: int, alpha: float, seed: int) -> list[Pos
 
 
 def pachinko(
-    fine: Labels, coarse: Labels, clients: int, alpha: float, beta: float, seed: int
+    fine: LabelArray, coarse: LabelArray, clients: int, alpha: float, beta: float, seed: int
 ) -> list[Positions]:
-    """Deal examples by Pachinko allocation: the paper's algorithm "Creating a federated CIFAR-100".
+    """Partition by Pachinko allocation, the paper's algorithm "Creating a federated CIFAR-100".
 
-    A client draws a mix theta_r of coarse labels from Dir(alpha), and within each coarse label c a mix
-    theta_c of its fine labels from Dir(beta). Returns positions as `dirichlet` does.
+    A client draws a multinomial theta_r over coarse labels from Dir(alpha), and for each coarse label c a
+    multinomial theta_c over its fine labels from Dir(beta). Return positions as `dirichlet` does.
     """
     sizes = _sizes(len(fine), clients)
     _check("alpha", alpha)
@@ -87,7 +87,7 @@ def pachinko(
 
 
 class Multinomial:
-    """A distribution over labels from which labels can be taken away."""
+    """A distribution over labels. LabelArray can be removed."""
 
     def __init__(self, labels: list[int], log_weights: Floats) -> None:
         self.labels = list(labels)
@@ -96,27 +96,27 @@ class Multinomial:
 
     @classmethod
     def from_dirichlet(cls, draw: np.random.Generator, gamma: float, labels: list[int]) -> Multinomial:
-        """A draw from the symmetric Dirichlet distribution Dir(gamma, len(labels))."""
+        """Draw from the symmetric Dirichlet distribution Dir(gamma, len(labels))."""
         return cls(labels, log_dirichlet(draw, gamma, len(labels)))
 
     @property
     def probabilities(self) -> Floats:
-        """The probability of each label, (labels,)."""
+        """Probability of each label, (labels,)."""
         return np.diff(self._cumulative, prepend=0.0)
 
     def pick(self, u: float) -> int:
-        """The label at `u`, where 0 <= u < 1 is uniform."""
+        """Return the label for a uniform number 0 <= u < 1."""
         return self.labels[bisect_right(self._cumulative, u)]
 
     def renormalize(self, label: int) -> None:
-        """Algorithm "Renormalize": take `label` away and scale the others to a sum of 1."""
+        """Algorithm "Renormalize": remove `label` and scale the other probabilities to a sum of 1."""
         i = self.labels.index(label)
         del self.labels[i]
         self._log_weights = np.delete(self._log_weights, i)
         self._accumulate()
 
     def _accumulate(self) -> None:
-        if not self.labels:  # the last example of all has been dealt
+        if not self.labels:  # no examples are left
             self._cumulative: list[float] = []
             return
         total = np.cumsum(np.exp(self._log_weights - self._log_weights.max()))
@@ -124,47 +124,47 @@ class Multinomial:
 
 
 def log_dirichlet(draw: np.random.Generator, gamma: float | Floats, k: int) -> Floats:
-    """The logarithm of a draw from Dir(gamma, k) up to a constant, (k,), finite for every gamma.
+    """Return the logarithm of a draw from Dir(gamma, k) up to a constant, (k,). It is always finite.
 
-    `gamma` is one number for the symmetric distribution, or one for each of the k categories.
-    A Dirichlet draw is k gamma variates over their sum. With E exponential, log Gamma(gamma) has the
-    distribution of log Gamma(gamma + 1) - E / gamma, which does not underflow as Gamma(gamma) does.
+    `gamma` is one number for the symmetric distribution, or one for each of the k categories. A Dirichlet
+    draw is k gamma variates divided by their sum. With E exponential, log Gamma(gamma) has the distribution
+    of log Gamma(gamma + 1) - E / gamma, which does not underflow.
     """
     return np.log(draw.standard_gamma(gamma + 1.0, k)) - draw.standard_exponential(k) / gamma
 
 
-def _by_label(labels: Labels, draw: np.random.Generator) -> dict[int, list[int]]:
-    """S_y of every label y in random order, so that taking the last is taking one uniformly at random."""
+def _by_label(labels: LabelArray, draw: np.random.Generator) -> dict[int, list[int]]:
+    """Return S_y for every label y in random order. Taking the last element is a uniform random choice."""
     order = draw.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]
     names, starts = np.unique(labels[order], return_index=True)
     return {int(y): part.tolist() for y, part in zip(names, np.split(order, starts[1:]), strict=True)}
 
 
-def _children(fine: Labels, coarse: Labels) -> dict[int, list[int]]:
-    """G: the coarse labels below the root, and the fine labels below each."""
+def _children(fine: LabelArray, coarse: LabelArray) -> dict[int, list[int]]:
+    """Return G: the fine labels of each coarse label."""
     if len(fine) != len(coarse):
-        raise UserError(
+        raise DataError(
             f"there are {len(fine)} fine and {len(coarse)} coarse labels; each example needs both"
         )
     G: dict[int, list[int]] = {}
     parent: dict[int, int] = {}
     for c, y in np.unique(np.stack([coarse, fine]).astype(np.int64), axis=1).T.tolist():
         if parent.setdefault(y, c) != c:
-            raise UserError(
-                f"fine label {y} lies in the coarse labels {parent[y]} and {c}; it can lie in one only"
+            raise DataError(
+                f"fine label {y} belongs to the coarse labels {parent[y]} and {c}; only one is allowed"
             )
         G.setdefault(c, []).append(y)
     return G
 
 
 def _sizes(examples: int, clients: int) -> list[int]:
-    """Examples of each client: equal, and where that cannot be, one more for the first few."""
+    """Return equal client sizes. The first clients have one more if the number is not divisible."""
     if not 1 <= clients <= examples:
-        raise UserError(f"{examples} examples cannot be dealt to {clients} clients; allowed: 1 to {examples}")
+        raise DataError(f"{examples} examples cannot fill {clients} clients; allowed: 1 to {examples}")
     return [examples // clients + (m < examples % clients) for m in range(clients)]
 
 
 def _check(name: str, value: float) -> None:
     if not (math.isfinite(value) and 1e-6 <= value <= 1e6):
-        raise UserError(f"{name} of the Dirichlet distribution must be between 1e-6 and 1e6, got {value}")
+        raise DataError(f"{name} of the Dirichlet distribution must be between 1e-6 and 1e6, got {value}")

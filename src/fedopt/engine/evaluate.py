@@ -26,7 +26,7 @@ def fixed_sample(split: Split, examples: int) -> Arrays:
     total = int(split.sizes.sum())
     if examples == total:
         return split.gather(np.arange(total))
-    bunch = split.bunch if 2 * examples <= total else 1
+    bunch = split.sample_block if 2 * examples <= total else 1
     chosen = rng.generator("evaluation sample").choice(
         total // bunch, size=-(-examples // bunch), replace=False
     )

@@ -1,4 +1,4 @@
-"""The registry of tasks. One lowercase name is used everywhere: registry, config, directory, legend."""
+"""The registry of the paper's tasks. A task has the same lowercase name everywhere."""
 
 from fedopt.errors import unknown
 from fedopt.tasks.base import Task
@@ -14,7 +14,7 @@ __all__ = ["TASKS", "Task", "find_task"]
 
 
 def find_task(name: str) -> Task:
-    """The task with this name."""
+    """Return the task with this name."""
     if name not in TASKS:
         raise unknown("task", name, TASKS)
     return TASKS[name]

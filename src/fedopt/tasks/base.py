@@ -1,4 +1,4 @@
-"""What a task is: data, model, loss, metrics and, for the paper's tasks, its settings as data."""
+"""Tasks: data, model, loss, metrics and, for the paper's tasks, its settings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from fedopt.data import Arrays, Federation
 
-Batch = tuple[Tensor, Tensor]  # inputs and targets
-# (raw examples of a batch, generator for augmentation in training or None, **options) -> inputs and targets
+# inputs and targets
+Batch = tuple[Tensor, Tensor]
+# (examples of a batch, generator for augmentation in training or None in evaluation, **options) -> batch
 Prepare = Callable[..., Batch]
-# (outputs, targets, **options) -> the loss of each example, or its mean over the batch as a scalar
+# (outputs, targets, **options) -> the loss of each example, or their mean as a scalar
 Loss = Callable[..., Tensor]
 # (outputs, targets) -> numerator and denominator of each example; the metric is sum / sum
 Metric = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-# (a client's examples, rows of the model's first parameter) -> the rows that they touch, ascending, and the
-# examples with these rows numbered anew: what a model with only these rows makes of them is the same
+# (examples of a client, number of rows of the first parameter) -> the rows that the examples use, ascending,
+# and the examples renumbered for a model that has only these rows. Both models give the same outputs.
 Touched = Callable[[Arrays, int], tuple[NDArray[np.int64], Arrays]]
 
 
@@ -53,7 +54,7 @@ class LogRange(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What the paper prints about a task: settings, grids, best rates, and the results to compare with."""
+    """Settings, grids, best learning rates and results of a task in the paper."""
 
     rounds: int  # Section 4 and the appendix on hyperparameters
     clients_per_round: int
@@ -61,7 +62,7 @@ class PaperSettings:
     client_grid: LogRange  # appendix, hyperparameter grids
     server_grid: LogRange
     rates: Mapping[str, Rates]  # appendix, tables of the best learning rates and of the best tau
-    results: Mapping[str, float]  # Section 5, table of validation performance, in the table's own unit
+    results: Mapping[str, float]  # Section 5, table of validation performance, in the unit of the table
     tau_grid: LogRange = LogRange(-5, -1, 1)
     # appendix, table of test set performance for Stack Overflow: the full test set after training
     test_results: Mapping[str, float] = field(default_factory=dict)
@@ -69,26 +70,30 @@ class PaperSettings:
 
 @dataclass(frozen=True)
 class Task:
-    """One problem. Options of data, preparation, model and loss are their functions' keyword arguments."""
+    """A learning problem.
+
+    The keyword arguments of `federation`, `prepare`, `model` and `loss` are the task's configuration options.
+    """
 
     name: str
-    what: str
+    what: str  # one line for listings
     federation: Callable[..., Federation]  # (source, **data options)
     model: Callable[..., nn.Module]  # (**model options)
     prepare: Prepare
     loss: Loss
-    metrics: Mapping[str, Metric]  # the first is the headline
-    reduction: str = "mean"  # of the loss over a batch: the published rates were tuned for it
+    metrics: Mapping[str, Metric]  # the first is the main metric
+    reduction: str = "mean"  # of the loss over a batch; the published rates were tuned for it
     better: str = "higher"
-    clients_per_round: int = 10  # where no paper says otherwise
-    eval_sample: int = 0  # examples of the test set used during training; 0 is all of them
+    clients_per_round: int = 10  # default if there are no paper settings
+    eval_sample: int = 0  # examples of the test set used during training; 0: all
     full_test_at_end: bool = False  # whether a run on real data ends with the full test set
-    tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # for weighting by tokens
+    tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # counts tokens, for weighting=tokens
     paper: PaperSettings | None = None
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of options that are names
-    touched: Touched | None = None  # for models of which a client touches a small part
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # allowed values of options, by key
+    touched: Touched | None = None  # for models of which a client uses few rows
     penalty: Callable[[nn.Module], Tensor] | None = None  # added to the objective, not to the logged loss
 
     @property
     def metric(self) -> str:
+        """Name of the main metric."""
         return next(iter(self.metrics))

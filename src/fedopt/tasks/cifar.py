@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100: images of 32 x 32 on 500 clients, cropped to 24 x 24."""
+"""CIFAR-10 and CIFAR-100: images of 32 x 32 pixels, cropped to 24 x 24, on 500 clients."""
 
 from __future__ import annotations
 
@@ -10,58 +10,57 @@ import torch
 from torch import Tensor, nn
 
 from fedopt.data import Arrays, Federation
+from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import cifar as synthetic_cifar
 from fedopt.models.resnet import ResNet18
 from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy
-from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import ColumnSplit, encode_federation, flat_column, open_splits
 
 SIDE, CROP = 32, 24
 AUGMENTATIONS = ("per_image", "per_batch")
 
 
-def _twin(classes: int, split: str) -> Raw:
+def _synthetic_split(classes: int, split: str) -> ColumnSplit:
     columns = partial(synthetic_cifar.examples, split, classes=classes)
-    return Raw(synthetic_cifar.ids(split), synthetic_cifar.sizes(split), columns)
+    return ColumnSplit(synthetic_cifar.ids(split), synthetic_cifar.sizes(split), columns)
 
 
-def _encoded(columns: Columns) -> Arrays:
-    image, label = columns["image"], columns["label"]
-    assert isinstance(image, np.ndarray) and isinstance(label, np.ndarray)
-    return image, label.astype(np.int64)
+def _encode(columns: Columns) -> Arrays:
+    return flat_column(columns, "image"), flat_column(columns, "label").astype(np.int64)
 
 
 def cifar10(source: str, *, clients: int = 0) -> Federation:
-    """Ten classes, each client with a Dirichlet mix of them."""
-    train, test = open_raw(source, "cifar10", partial(_twin, 10), clients)
-    return federation(source, train, test, _encoded)
+    """Open CIFAR-10. Each client has a Dirichlet mix of the 10 classes."""
+    train, test = open_splits(source, "cifar10", partial(_synthetic_split, 10), clients)
+    return encode_federation(source, train, test, _encode)
 
 
 def cifar100(source: str, *, clients: int = 0) -> Federation:
-    """A hundred classes, each client with a Pachinko mix of them."""
-    train, test = open_raw(source, "cifar100", partial(_twin, 100), clients)
-    return federation(source, train, test, _encoded)
+    """Open CIFAR-100. Each client has a Pachinko mix of the 100 classes."""
+    train, test = open_splits(source, "cifar100", partial(_synthetic_split, 100), clients)
+    return encode_federation(source, train, test, _encode)
 
 
 def standardised_crops(
     examples: tuple[Tensor, ...], rng: np.random.Generator | None, *, augment: str = AUGMENTATIONS[0]
 ) -> Batch:
-    """Random crops and flips in training, the centre in test; then each image to mean 0 and deviation 1.
+    """Crop and standardise images: random crops and flips in training, the centre in evaluation.
 
-    `augment` says whether every image of a batch has its own crop; in the authors' code of 2020-09 they
-    share one. Flips are each image's own in both.
+    With `augment="per_image"` each image has its own crop. With "per_batch" all images of a batch share one,
+    as in the authors' code of 2020-09. Each image has its own flip in both cases.
     """
     images, labels = examples  # (B, 32, 32, 3)
-    n, room = len(images), SIDE - CROP
+    n, margin = len(images), SIDE - CROP
     if rng is None:
-        corners, flipped = np.full((1, 2), room // 2), np.zeros((1, 1), dtype=bool)
+        corners, flipped = np.full((1, 2), margin // 2), np.zeros((1, 1), dtype=bool)
     else:
-        corners = rng.integers(room + 1, size=(n if augment == "per_image" else 1, 2))
+        corners = rng.integers(margin + 1, size=(n if augment == "per_image" else 1, 2))
         flipped = rng.random((n, 1)) < 0.5
     steps = np.arange(CROP)
-    down = torch.from_numpy(corners[:, :1] + steps)
-    right = torch.from_numpy(corners[:, 1:] + np.where(flipped, steps[::-1], steps))
-    crops = images[torch.arange(n)[:, None, None], down[:, :, None], right[:, None, :]]
+    rows = torch.from_numpy(corners[:, :1] + steps)
+    columns = torch.from_numpy(corners[:, 1:] + np.where(flipped, steps[::-1], steps))
+    crops = images[torch.arange(n)[:, None, None], rows[:, :, None], columns[:, None, :]]
     pixels = crops.permute(0, 3, 1, 2).float().contiguous()  # (B, 3, 24, 24)
     flat = pixels.view(n, -1)
     flat -= flat.mean(1, keepdim=True)

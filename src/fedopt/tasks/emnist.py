@@ -1,7 +1,7 @@
-"""EMNIST: character recognition and the autoencoder, on 3,400 writers.
+"""EMNIST: character recognition and an autoencoder, on 3,400 writers.
 
-Pixels are 1 on the background and 0 on ink, as in the public files; the autoencoder sees them inverted,
-as the authors' code does.
+As in the public files, the background is 1 and ink is 0. The autoencoder uses inverted pixels, as in the
+authors' code.
 """
 
 from __future__ import annotations
@@ -13,46 +13,47 @@ import torch
 from torch import Tensor
 
 from fedopt.data import Arrays, Federation
+from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import emnist as synthetic_emnist
 from fedopt.models.emnist import ACTIVATIONS, Autoencoder, CharacterCNN
 from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.metrics import accuracy, cross_entropy, mse, squared_error
-from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import ColumnSplit, encode_federation, flat_column, open_splits
 
 
-def _twin(split: str) -> Raw:
-    return Raw(synthetic_emnist.ids(), synthetic_emnist.sizes(split), partial(_written, split))
+def _synthetic_split(split: str) -> ColumnSplit:
+    return ColumnSplit(
+        synthetic_emnist.ids(), synthetic_emnist.sizes(split), partial(_synthetic_columns, split)
+    )
 
 
-def _written(split: str, index: int) -> Columns:
+def _synthetic_columns(split: str, index: int) -> Columns:
     pixels, label = synthetic_emnist.examples(split, index)
     return {"pixels": pixels, "label": label}
 
 
-def _encoded(columns: Columns) -> Arrays:
-    pixels, label = columns["pixels"], columns["label"]
-    assert isinstance(pixels, np.ndarray) and isinstance(label, np.ndarray)
-    return pixels, label.astype(np.int64)
+def _encode(columns: Columns) -> Arrays:
+    return flat_column(columns, "pixels"), flat_column(columns, "label").astype(np.int64)
 
 
 def emnist(source: str, *, clients: int = 0) -> Federation:
-    """EMNIST by writer: the first `clients` writers, or all of them."""
-    train, test = open_raw(source, "emnist", _twin, clients)
-    return federation(source, train, test, _encoded)
+    """Open EMNIST by writer, with the first `clients` writers (0: all)."""
+    train, test = open_splits(source, "emnist", _synthetic_split, clients)
+    return encode_federation(source, train, test, _encode)
 
 
-def _brightness(pixels: Tensor) -> Tensor:
-    """From 0 to 1; a store keeps pixels of 256 levels in bytes."""
+def _to_unit_range(pixels: Tensor) -> Tensor:
+    """Convert pixels to floats from 0 to 1. Stores have uint8, or floats for files with more levels."""
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels
 
 
 def _characters(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
     pixels, labels = examples
-    return _brightness(pixels), labels
+    return _to_unit_range(pixels), labels
 
 
 def _inverted(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
-    ink = 1 - _brightness(examples[0].flatten(1))
+    ink = 1 - _to_unit_range(examples[0].flatten(1))
     return ink, ink
 
 

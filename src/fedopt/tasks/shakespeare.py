@@ -1,4 +1,4 @@
-"""Shakespeare: the next character of what a role says, on 715 roles."""
+"""Shakespeare: predict the next character of a role's speech, on 715 roles."""
 
 from __future__ import annotations
 
@@ -8,53 +8,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt.data import Arrays, Federation, text
-from fedopt.data.store.columns import Ragged
+from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import shakespeare as synthetic_shakespeare
 from fedopt.models.lstm import NextCharacter
 from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
-from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
-from fedopt.tasks.text_metrics import predicted_tokens, shifted, token_accuracy, token_loss
+from fedopt.tasks.task_data import ColumnSplit, encode_federation, open_splits, ragged_column
+from fedopt.tasks.text_metrics import count_target_tokens, shift_tokens, token_accuracy, token_loss
 
 
-def _snippets(columns: Columns) -> Ragged:
-    snippets = columns["snippets"]
-    assert isinstance(snippets, Ragged)
-    return snippets
+def _encode(columns: Columns) -> Arrays:
+    return (text.encode_characters(ragged_column(columns, "snippets")),)
 
 
-def _encoded(columns: Columns) -> Arrays:
-    return (text.characters(_snippets(columns)),)
+def _count_rows(columns: Columns) -> int:
+    lengths = np.diff(ragged_column(columns, "snippets").offsets)
+    return int(text.count_character_rows(lengths).sum())
 
 
-def _sequences(columns: Columns) -> int:
-    return int(text.sequences(np.diff(_snippets(columns).offsets)).sum())
-
-
-def _counted(source: str, split: str, raw: Raw) -> NDArray[np.int64]:
-    """Sequences of each role, from the lengths of its speeches."""
+def _count_all_rows(source: str, split: str, data: ColumnSplit) -> NDArray[np.int64]:
+    """Return the number of rows of each role, from the lengths of its speeches."""
     if source == "synthetic":
-        counts = [_sequences_of_twin(split, role) for role in range(len(raw.ids))]
+        counts = [_count_synthetic_rows(split, role) for role in range(len(data.ids))]
     else:
-        counts = [_sequences(raw.columns(role)) for role in range(len(raw.ids))]
+        counts = [_count_rows(data.columns(role)) for role in range(len(data.ids))]
     return np.array(counts, dtype=np.int64)
 
 
-@cache  # a twin's speech has to be made before it can be measured
-def _sequences_of_twin(split: str, index: int) -> int:
-    return _sequences(synthetic_shakespeare.examples(split, index))
+@cache  # the speeches must be generated to count their rows
+def _count_synthetic_rows(split: str, index: int) -> int:
+    return _count_rows(synthetic_shakespeare.examples(split, index))
 
 
-def _twin(split: str) -> Raw:
+def _synthetic_split(split: str) -> ColumnSplit:
     columns = partial(synthetic_shakespeare.examples, split)
-    return Raw(synthetic_shakespeare.ids(split), synthetic_shakespeare.sizes(split), columns)
+    return ColumnSplit(synthetic_shakespeare.ids(split), synthetic_shakespeare.sizes(split), columns)
 
 
 def shakespeare(source: str, *, clients: int = 0) -> Federation:
-    """Rows of 81 characters, as many as each role's speeches fill."""
-    train, test = open_raw(source, "shakespeare", _twin, clients)
-    train = train._replace(sizes=_counted(source, "train", train))
-    test = test._replace(sizes=_counted(source, "test", test))
-    return federation(source, train, test, _encoded)
+    """Open Shakespeare by role, as rows of 81 characters."""
+    train, test = open_splits(source, "shakespeare", _synthetic_split, clients)
+    train = train._replace(sizes=_count_all_rows(source, "train", train))
+    test = test._replace(sizes=_count_all_rows(source, "test", test))
+    return encode_federation(source, train, test, _encode)
 
 
 SHAKESPEARE = Task(
@@ -62,10 +57,10 @@ SHAKESPEARE = Task(
     what="predict the next character of a role's speech, two LSTM layers",
     federation=shakespeare,
     model=NextCharacter,
-    prepare=shifted,
+    prepare=shift_tokens,
     loss=token_loss,
     metrics={"accuracy": token_accuracy},
-    tokens=predicted_tokens,
+    tokens=count_target_tokens,
     paper=PaperSettings(
         rounds=1500,
         clients_per_round=10,

@@ -1,4 +1,4 @@
-"""Stack Overflow: the next word of a sentence, and the tags of a question, on 342,477 users."""
+"""Stack Overflow: predict the next word of a sentence, or the tags of a question, on 342,477 users."""
 
 from __future__ import annotations
 
@@ -11,67 +11,62 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedopt.data import Arrays, Federation, text
-from fedopt.data.store.columns import Ragged
+from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import stackoverflow as synthetic_stackoverflow
 from fedopt.data.text import PAD, TAGS, WORDS
-from fedopt.errors import UserError
+from fedopt.errors import ConfigError
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextWord
 from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
-from fedopt.tasks.task_data import Columns, Raw, federation, open_raw
+from fedopt.tasks.task_data import ColumnSplit, encode_federation, open_splits, ragged_column
 from fedopt.tasks.text_metrics import (
+    count_target_tokens,
     precision,
-    predicted_tokens,
     recall_at_5,
-    shifted,
+    shift_tokens,
     tag_loss,
     token_accuracy,
     token_loss,
 )
 
-LIMIT = 1000  # sentences that a client trains on, its first ones
+LIMIT = 1000  # a client trains on its first LIMIT sentences
 
 
-def _twin(limit: int, split: str) -> Raw:
+def _synthetic_split(limit: int, split: str) -> ColumnSplit:
     sizes = synthetic_stackoverflow.sizes(split)
-    most = limit if limit and split == "train" else int(sizes.max())
-    columns = partial(synthetic_stackoverflow.examples, split, limit=most)
-    return Raw(synthetic_stackoverflow.ids(split), sizes, columns, bunch=10)
+    largest = limit if limit and split == "train" else int(sizes.max())
+    columns = partial(synthetic_stackoverflow.examples, split, limit=largest)
+    return ColumnSplit(synthetic_stackoverflow.ids(split), sizes, columns, sample_block=10)
 
 
-def _first(columns: Callable[[int], Columns], limit: int, index: int) -> Columns:
-    found = columns(index)
-    return {name: text.first(c, limit) if isinstance(c, Ragged) else c[:limit] for name, c in found.items()}
+def _first_sentences(columns: Callable[[int], Columns], limit: int, index: int) -> Columns:
+    client = columns(index)
+    return {name: text.first_rows(ragged_column(client, name), limit) for name in client}
 
 
-def _open(source: str, clients: int, limit: int, encode: Callable[[Columns], Arrays]) -> Federation:
-    """Users with at most `limit` sentences in training (0: all); the test set is used in full."""
+def _open_users(source: str, clients: int, limit: int, encode: Callable[[Columns], Arrays]) -> Federation:
+    """Open users with at most `limit` sentences in training (0: all). The test set is used in full."""
     if limit < 0:
-        raise UserError(f"data.limit must be 0 (all sentences) or more, got {limit}")
-    train, test = open_raw(source, "stackoverflow", partial(_twin, limit), clients)
+        message = f"data.limit must be 0 (all sentences) or more, got {limit}"
+        raise ConfigError(message, keys=["data.limit"])
+    train, test = open_splits(source, "stackoverflow", partial(_synthetic_split, limit), clients)
     if limit:
         train = train._replace(
-            sizes=np.minimum(train.sizes, limit), columns=partial(_first, train.columns, limit)
+            sizes=np.minimum(train.sizes, limit), columns=partial(_first_sentences, train.columns, limit)
         )
-    return federation(source, train, test, encode)
+    return encode_federation(source, train, test, encode)
 
 
-def _column(columns: Columns, name: str) -> Ragged:
-    column = columns[name]
-    assert isinstance(column, Ragged)
-    return column
+# -- next word
 
 
-# -- the next word
-
-
-def _sentences(columns: Columns) -> Arrays:
-    return (text.sentences(_column(columns, "tokens")),)
+def _encode_sentences(columns: Columns) -> Arrays:
+    return (text.encode_sentences(ragged_column(columns, "tokens")),)
 
 
 def next_word(source: str, *, clients: int = 0, limit: int = LIMIT) -> Federation:
-    """Rows of 21 tokens, one for each sentence of a user."""
-    return _open(source, clients, limit, _sentences)
+    """Open Stack Overflow as rows of 21 tokens, one per sentence."""
+    return _open_users(source, clients, limit, _encode_sentences)
 
 
 SO_NWP = Task(
@@ -79,16 +74,16 @@ SO_NWP = Task(
     what="predict the next word of a sentence, LSTM",
     federation=next_word,
     model=NextWord,
-    prepare=shifted,
+    prepare=shift_tokens,
     loss=token_loss,
     metrics={
-        "accuracy": partial(token_accuracy, left_out=(PAD, WORDS.oov, WORDS.bos, WORDS.eos)),
-        "accuracy_no_oov": partial(token_accuracy, left_out=(PAD, WORDS.oov)),
+        "accuracy": partial(token_accuracy, excluded=(PAD, WORDS.oov, WORDS.bos, WORDS.eos)),
+        "accuracy_no_oov": partial(token_accuracy, excluded=(PAD, WORDS.oov)),
         "accuracy_with_oov": token_accuracy,
     },
     eval_sample=10_000,
     full_test_at_end=True,
-    tokens=predicted_tokens,
+    tokens=count_target_tokens,
     paper=PaperSettings(
         rounds=1500,
         clients_per_round=50,
@@ -111,28 +106,28 @@ SO_NWP = Task(
 # -- tags
 
 
-def _words_and_tags(bag: str, columns: Columns) -> Arrays:
-    words = text.bags(_column(columns, "tokens"), _column(columns, "title"), bag)
-    return words, text.tag_rows(_column(columns, "tags"))
+def _encode_words_and_tags(bag: str, columns: Columns) -> Arrays:
+    words = text.encode_bags(ragged_column(columns, "tokens"), ragged_column(columns, "title"), bag)
+    return words, text.encode_tags(ragged_column(columns, "tags"))
 
 
 def tag_prediction(
     source: str, *, clients: int = 0, limit: int = LIMIT, bag: str = text.BAGS[0]
 ) -> Federation:
-    """The words of each sentence and its title, and its tags, in rows padded with 0."""
-    return _open(source, clients, limit, partial(_words_and_tags, bag))
+    """Open Stack Overflow as padded rows: the words of each sentence with its title, and its tags."""
+    return _open_users(source, clients, limit, partial(_encode_words_and_tags, bag))
 
 
 def _many_hot(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
     words, tags = (rows.long() for rows in examples)
     hot = torch.zeros(len(tags), TAGS + 1).scatter_(1, tags, 1.0)
-    return words, hot[:, 1:].contiguous()  # without the padding's column
+    return words, hot[:, 1:].contiguous()  # without the column of the padding
 
 
 def touched_words(examples: Arrays, vocabulary: int) -> tuple[NDArray[np.int64], Arrays]:
-    """The words that occur, and the texts in which they are numbered from 1 without gaps.
+    """Return the words that occur, and the examples with these words renumbered from 1 (see `Touched`).
 
-    A word beyond the vocabulary stays beyond it, because it counts where a bag is divided.
+    Words outside the vocabulary stay outside, because they count in the size of a bag.
     """
     words, tags = examples
     occurs = np.zeros(max(int(words.max(initial=0)), vocabulary) + 1, dtype=bool)

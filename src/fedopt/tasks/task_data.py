@@ -1,8 +1,8 @@
-"""Where a task's examples come from: its synthetic twin or a store of imported files, read the same way."""
+"""Open the data of a task: its synthetic dataset or a store of imported files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -11,53 +11,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt.data import Arrays, Federation, Split
-from fedopt.data.store import open_store
-from fedopt.data.store.columns import Column
-from fedopt.errors import UserError
-
-Columns = Mapping[str, Column]
+from fedopt.data.store import Ragged, open_store
+from fedopt.data.store.columns import Array, Columns
+from fedopt.errors import ConfigError, DataError
 
 
-class Raw(NamedTuple):
-    """A split as it is stored: a client's columns by their names, and how many rows they have."""
+class ColumnSplit(NamedTuple):
+    """A split before encoding. `columns(i)` returns the columns of client i by name."""
 
     ids: Sequence[str]
-    sizes: NDArray[np.int64]
+    sizes: NDArray[np.int64]  # (clients,) rows of each client
     columns: Callable[[int], Columns]
-    bunch: int = 1  # see Split
+    sample_block: int = 1  # see Split
 
 
-def open_raw(source: str, dataset: str, twin: Callable[[str], Raw], clients: int = 0) -> tuple[Raw, Raw]:
-    """Train and test of `dataset`, of each the first `clients` (0: all).
+def open_splits(
+    source: str, dataset: str, synthetic: Callable[[str], ColumnSplit], clients: int = 0
+) -> tuple[ColumnSplit, ColumnSplit]:
+    """Return train and test of `dataset` with the first `clients` clients each (0: all).
 
-    `source` is a store's directory, or "synthetic" for the splits that `twin` makes.
+    `source` is the directory of a store, or "synthetic" for the splits that `synthetic(split)` returns.
     """
     if source == "synthetic":
-        train, test = twin("train"), twin("test")
+        train, test = synthetic("train"), synthetic("test")
     else:
         store = open_store(Path(source))
         if store.name != dataset:
-            raise UserError(
-                f"{source} holds {store.name} and the task needs {dataset}; name another directory, or make "
-                f"one with `fedopt data import {dataset} PATH --to DIR`"
+            raise DataError(
+                f"{source} holds {store.name}, but the task needs {dataset}; name another directory, or "
+                f"create one with `fedopt data import {dataset} PATH --to DIR`",
+                path=source,
             )
         splits = map(store.split, ("train", "test"))
-        train, test = (Raw(split.ids, split.sizes, split.columns) for split in splits)
+        train, test = (ColumnSplit(split.ids, split.sizes, split.columns) for split in splits)
     population = len(train.ids)
     if not 0 <= clients <= population:
-        raise UserError(f"data.clients must be 1 to {population}, or 0 for all, got {clients}")
+        message = f"data.clients must be 1 to {population}, or 0 for all, got {clients}"
+        raise ConfigError(message, keys=["data.clients"])
     if clients:
         train, test = (s._replace(ids=s.ids[:clients], sizes=s.sizes[:clients]) for s in (train, test))
     return train, test
 
 
-def _encoded(columns: Callable[[int], Columns], encode: Callable[[Columns], Arrays], index: int) -> Arrays:
+def encode_federation(
+    source: str, train: ColumnSplit, test: ColumnSplit, encode: Callable[[Columns], Arrays]
+) -> Federation:
+    """Build a federation whose clients are `encode(columns)`, one example per row."""
+    first, second = (
+        Split(s.ids, s.sizes, partial(_encode_client, s.columns, encode), s.sample_block)
+        for s in (train, test)
+    )
+    return Federation(first, second, source)
+
+
+def _encode_client(
+    columns: Callable[[int], Columns], encode: Callable[[Columns], Arrays], index: int
+) -> Arrays:
     return encode(columns(index))
 
 
-def federation(source: str, train: Raw, test: Raw, encode: Callable[[Columns], Arrays]) -> Federation:
-    """Clients whose columns `encode` turns into arrays, a row for each row."""
-    first, second = (
-        Split(s.ids, s.sizes, partial(_encoded, s.columns, encode), s.bunch) for s in (train, test)
-    )
-    return Federation(first, second, source)
+def flat_column(columns: Columns, name: str) -> Array:
+    column = columns[name]
+    assert not isinstance(column, Ragged)
+    return column
+
+
+def ragged_column(columns: Columns, name: str) -> Ragged:
+    column = columns[name]
+    assert isinstance(column, Ragged)
+    return column

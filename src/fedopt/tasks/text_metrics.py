@@ -1,4 +1,4 @@
-"""What the text tasks have in common: targets, losses, metrics. A metric leaves tokens out by the target."""
+"""Targets, losses and metrics of the text tasks. Metrics exclude tokens by their target."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fedopt.data.text import PAD
 from fedopt.tasks.base import Batch
 
 
-def shifted(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
-    """All tokens but the last, and all but the first."""
+def shift_tokens(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
+    """Return all tokens but the last as inputs, and all but the first as targets."""
     rows = examples[0].long()
     return rows[:, :-1], rows[:, 1:]
 
 
-def predicted_tokens(examples: tuple[Tensor, ...]) -> int:
-    """What the authors' code of 2020-09 weighted clients by: the targets that are no padding."""
+def count_target_tokens(examples: tuple[Tensor, ...]) -> int:
+    """Return the number of targets without padding, the client weight in the authors' code of 2020-09."""
     return int((examples[0][:, 1:] != PAD).sum())
 
 
 def token_loss(outputs: Tensor, targets: Tensor, *, masked: bool = False) -> Tensor:
-    """Cross-entropy of the next token: (B, T, vocabulary), (B, T) -> (B,), or a scalar where masked.
+    """Cross-entropy of the next token: (B, T, vocabulary), (B, T) -> (B,), or a scalar if masked.
 
-    Each example's mean over all its positions, padding included, is what the authors' code computes, and
-    what the published rates were tuned for. `masked` is the mean over the batch's real tokens.
+    The default is the mean over all positions of an example including padding, as in the authors' code, for
+    which the published rates were tuned. `masked` is the mean over all tokens of the batch without padding.
     """
     losses = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
     if not masked:
@@ -36,34 +36,34 @@ def token_loss(outputs: Tensor, targets: Tensor, *, masked: bool = False) -> Ten
 
 
 def token_accuracy(
-    outputs: Tensor, targets: Tensor, left_out: tuple[int, ...] = (PAD,)
+    outputs: Tensor, targets: Tensor, excluded: tuple[int, ...] = (PAD,)
 ) -> tuple[Tensor, Tensor]:
-    """Right predictions and predictions of each example, where the target is none of `left_out`.
+    """Correct predictions and number of predictions of each example. Targets in `excluded` do not count.
 
     >>> hits, count = token_accuracy(torch.eye(3)[None], torch.tensor([[0, 1, 1]]))
     >>> (hits.sum() / count.sum()).item()
     0.5
     """
     counted = torch.ones_like(targets, dtype=torch.bool)
-    for token in left_out:
+    for token in excluded:
         counted &= targets != token
     hits = (outputs.argmax(-1) == targets) & counted
     return hits.sum(1), counted.sum(1)
 
 
 def tag_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Binary cross-entropy, the mean over the tags: (B, tags), (B, tags) -> (B,)."""
+    """Binary cross-entropy, mean over the tags: (B, tags), (B, tags) -> (B,)."""
     return F.binary_cross_entropy_with_logits(outputs, targets, reduction="none").mean(1)
 
 
 def precision(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """True tags among those given a probability above one half, and how many those are."""
-    named = (outputs > 0).float()
-    return (named * targets).sum(1), named.sum(1)
+    """True positives and predicted tags of each example. A tag is predicted above a probability of 1/2."""
+    predicted = (outputs > 0).float()
+    return (predicted * targets).sum(1), predicted.sum(1)
 
 
 def recall_at_5(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """True tags among the five likeliest, and true tags, of each example (so a micro-average).
+    """True tags among the five most likely tags, and true tags, of each example (a micro-average).
 
     >>> found, true = recall_at_5(torch.arange(8.0)[None], torch.tensor([[1.0, 0, 0, 0, 0, 0, 1, 1]]))
     >>> found.item(), true.item()

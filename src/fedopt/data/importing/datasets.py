@@ -1,10 +1,10 @@
-"""The datasets by name: what each is, and which fields of the public files it takes."""
+"""The datasets that can be imported, and the options of an import."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedopt.data.readers.tabular import Roles
+from fedopt.data.readers.base import TableColumns
 from fedopt.errors import UserError
 
 
@@ -12,50 +12,50 @@ from fedopt.errors import UserError
 class Dataset:
     """A dataset that can be imported."""
 
-    what: str
+    description: str
     formats: str
     clients: str  # as published
     fields: tuple[str, ...] = ()  # in TFF's files
-    words: tuple[str, ...] = ()  # an archive in a directory is opened if its name has one of these
+    archive_names: tuple[str, ...] = ()  # archives in a directory are opened if their name has one of these
 
 
 DATASETS: dict[str, Dataset] = {
     "emnist": Dataset(
-        what="handwritten characters by writer",
+        description="handwritten characters by writer",
         formats="TFF HDF5 or SQLite, LEAF JSON",
         clients="3,400 train, 3,400 test",
         fields=("pixels", "label"),
-        words=("emnist",),
+        archive_names=("emnist",),
     ),
     "cifar10": Dataset(
-        what="images of 10 classes, dealt by Dirichlet 0.1",
+        description="images of 10 classes, partitioned by Dirichlet 0.1",
         formats="official binary files",
         clients="500 train, 100 test",
-        words=("cifar10", "cifar-10-"),
+        archive_names=("cifar10", "cifar-10-"),
     ),
     "cifar100": Dataset(
-        what="images of 100 classes, dealt by Pachinko",
+        description="images of 100 classes, partitioned by Pachinko allocation",
         formats="TFF HDF5 or SQLite, official binary files",
         clients="500 train, 100 test",
         fields=("image", "label", "coarse_label"),
-        words=("cifar100", "cifar-100"),
+        archive_names=("cifar100", "cifar-100"),
     ),
     "shakespeare": Dataset(
-        what="speeches by role",
+        description="speeches by role",
         formats="TFF HDF5 or SQLite, LEAF JSON",
         clients="715 train, 715 test",
         fields=("snippets",),
-        words=("shakespeare",),
+        archive_names=("shakespeare",),
     ),
     "stackoverflow": Dataset(
-        what="sentences by user, as word ids",
+        description="sentences by user, as word ids",
         formats="TFF HDF5 or SQLite, with word_count and tag_count",
         clients="342,477 train, 204,088 test",
         fields=("tokens", "title", "tags"),
-        words=("stackoverflow",),
+        archive_names=("stackoverflow",),
     ),
     "own": Dataset(
-        what="your own table: a client column, a label column, features",
+        description="your own table: a client column, a label column, features",
         formats="CSV or Parquet",
         clients="any",
     ),
@@ -63,18 +63,18 @@ DATASETS: dict[str, Dataset] = {
 
 
 @dataclass(frozen=True)
-class Options:
-    """What an import can be told; most datasets need nothing."""
+class ImportOptions:
+    """Options of an import. Most datasets need none."""
 
-    seed: int = 3  # of the CIFAR partitions; with it some clients of CIFAR-100 have over 40 labels
+    seed: int = 3  # of the CIFAR partitions; with 3, some clients of CIFAR-100 have over 40 labels
     train_clients: int = 500
     test_clients: int = 100
-    digits: bool = False  # EMNIST: the ten digits, where a directory or a file holds both
-    roles: Roles | None = None  # the columns of a table
+    digits: bool = False  # EMNIST: the ten digits, if a directory or a file holds both versions
+    columns: TableColumns | None = None
     replace: bool = False
 
 
-def roles(
+def table_columns(
     name: str,
     client: str | None,
     label: str | None,
@@ -82,16 +82,15 @@ def roles(
     split: str | None,
     test_share: float,
     seed: int,
-) -> Roles | None:
-    """The columns of a table as they are given on the command line; only a table has them."""
-    given = [client, label, features, split]
+) -> TableColumns | None:
+    """Check the column options of the command line. Only the dataset `own` has them."""
     if name != "own":
-        if any(given):
-            raise UserError(f"columns are named for `own` only; {name} has columns of its own")
+        if any([client, label, features, split]):
+            raise UserError(f"column options are for the dataset `own` only; {name} has fixed columns")
         return None
     if not client or not label:
         raise UserError("own data needs --client-column and --label-column")
     if not 0 < test_share < 1:
-        raise UserError(f"--test-share must lie between 0 and 1, got {test_share}")
-    chosen = tuple(part.strip() for part in (features or "").split(",") if part.strip())
-    return Roles(client, label, chosen, split, test_share, seed)
+        raise UserError(f"--test-share must be between 0 and 1, got {test_share}")
+    names = tuple(part.strip() for part in (features or "").split(",") if part.strip())
+    return TableColumns(client, label, names, split, test_share, seed)

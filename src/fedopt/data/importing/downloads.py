@@ -1,7 +1,7 @@
-"""Downloading the public files: checked, resumed where a transfer broke off, from a mirror if need be.
+"""Download the public files, with checksums, mirrors and resumed transfers.
 
-Pooch keeps the cache and verifies checksums; its downloads start over when they break off, so the transfer
-itself is here. FEDOPT_DATA_URL replaces all addresses, for a mirror of one's own.
+Pooch manages the cache and verifies checksums. Its own downloads cannot be resumed, so the transfer is
+implemented here. The environment variable FEDOPT_DATA_URL replaces all addresses by a private mirror.
 """
 
 from __future__ import annotations
@@ -16,27 +16,33 @@ from typing import Any
 import pooch
 import requests
 
-from fedopt.data.importing.datasets import Options
-from fedopt.data.importing.importer import Imported, Tick, import_dataset, no_tick, told
+from fedopt.data.importing.datasets import ImportOptions
+from fedopt.data.importing.importer import (
+    ImportResult,
+    OnProgress,
+    import_dataset,
+    no_progress,
+    recorded_options,
+)
 from fedopt.data.store import is_store, open_store
 from fedopt.data.store.locations import data_directory, store_directory
-from fedopt.errors import FedoptError, RunError, UserError, unknown
+from fedopt.errors import DataError, FedoptError, RunError, unknown
 from fedopt.files import Log, disk_errors, locked, no_log
 
 TFF = "https://storage.googleapis.com/tff-datasets-public/"
-FEDML = "https://fedml.s3-us-west-1.amazonaws.com/"  # the same archives
+FEDML = "https://fedml.s3-us-west-1.amazonaws.com/"  # a mirror of the same archives
 TORONTO = "https://www.cs.toronto.edu/~kriz/"
 
 ATTEMPTS = 5
-FIRST_WAIT = 1.0  # seconds before the second attempt; doubled each time
+FIRST_WAIT = 1.0  # seconds before the second attempt; doubled for each further attempt
 TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 CHUNK = 1 << 16
-PASSING = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+TEMPORARY_ERRORS = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A public file, the addresses that have it, and its checksum as `algorithm:digest`."""
+    """A public file: name, checksum as `algorithm:digest`, and base addresses."""
 
     file: str
     checksum: str
@@ -86,53 +92,55 @@ REMOTES: dict[str, tuple[Remote, ...]] = {
 def get_dataset(
     name: str,
     to: Path | None = None,
-    options: Options | None = None,
+    options: ImportOptions | None = None,
     log: Log = no_log,
-    tick: Tick = no_tick,
-) -> Imported:
-    """Download the public files of a dataset and import them; nothing is fetched twice."""
+    on_progress: OnProgress = no_progress,
+) -> ImportResult:
+    """Download the public files of a dataset and import them. Existing downloads are reused."""
     if name not in REMOTES:
         raise unknown("dataset", name, REMOTES)
-    options = options or Options()
+    options = options or ImportOptions()
     remotes = (DIGITS,) if name == "emnist" and options.digits else REMOTES[name]
     target = to or store_directory(name)
-    if (before := _imported(name, target, remotes, options)) is not None:
-        return before
+    if (existing := _existing_import(name, target, remotes, options)) is not None:
+        return existing
     downloads = data_directory() / "downloads"
-    paths = [fetch(remote, downloads, name, log, tick) for remote in remotes]
-    return import_dataset(name, paths, target, options, log, tick)
+    paths = [fetch(remote, downloads, name, log, on_progress) for remote in remotes]
+    return import_dataset(name, paths, target, options, log, on_progress)
 
 
-def fetch(remote: Remote, directory: Path, name: str, log: Log = no_log, tick: Tick = no_tick) -> Path:
-    """The file in `directory`, downloaded if it is not there whole; every address is tried in turn."""
-    pooch.get_logger().setLevel("ERROR")  # it would write to the terminal beside our progress
+def fetch(
+    remote: Remote, directory: Path, name: str, log: Log = no_log, on_progress: OnProgress = no_progress
+) -> Path:
+    """Return the path of the file in `directory`. Download it if needed, trying all addresses in order."""
+    pooch.get_logger().setLevel("ERROR")  # its messages would interrupt the progress bar
     path = directory / remote.file
     failures = []
     with locked(path, log):
-        for url in addresses(remote):
+        for url in _addresses(remote):
             try:
-                return _retrieve(url, remote, path, log, tick)
+                return _retrieve(url, remote, path, log, on_progress)
             except _Unreachable as error:
                 failures.append(str(error))
     raise RunError(
-        f"{'; '.join(failures)}; try again later, or get {remote.file} another way and run "
+        f"{'; '.join(failures)}; try again later, or get {remote.file} by other means and run "
         f"`fedopt data import {name} {remote.file}`"
     )
 
 
-def addresses(remote: Remote) -> list[str]:
-    """Where a file is looked for, in order."""
-    chosen = os.environ.get("FEDOPT_DATA_URL")
-    bases: Sequence[str] = (chosen,) if chosen else remote.bases
+def _addresses(remote: Remote) -> list[str]:
+    """Return the addresses of a file, in the order of use."""
+    mirror = os.environ.get("FEDOPT_DATA_URL")
+    bases: Sequence[str] = (mirror,) if mirror else remote.bases
     return [base.rstrip("/") + "/" + remote.file for base in bases]
 
 
 class _Unreachable(Exception):
-    """An address that does not give the file."""
+    """The file cannot be downloaded from an address."""
 
 
-def _retrieve(url: str, remote: Remote, path: Path, log: Log, tick: Tick) -> Path:
-    transfer = Transfer(path.with_name(path.name + ".part"), log, tick)
+def _retrieve(url: str, remote: Remote, path: Path, log: Log, on_progress: OnProgress) -> Path:
+    transfer = Transfer(path.with_name(path.name + ".part"), log, on_progress)
     for last in (False, True):
         try:
             with disk_errors(path):
@@ -140,21 +148,25 @@ def _retrieve(url: str, remote: Remote, path: Path, log: Log, tick: Tick) -> Pat
             return path
         except ValueError:  # the checksum differs
             if last or not transfer.resumed:
-                raise UserError(
-                    f"{url}: the checksum is not {remote.checksum}; the file was changed on its way or "
-                    "at its source, and is not used"
+                raise DataError(
+                    f"{url}: the checksum is not {remote.checksum}; the file was changed and is not used",
+                    path=path,
                 ) from None
-            log(f"{path.name} was not whole when it was resumed; once more from the start")
+            log(f"{path.name}: the resumed file is damaged; downloading it again")
     raise AssertionError("unreachable")
 
 
 class Transfer:
-    """Pooch's downloader: appends to a partial file until it is whole."""
+    """A downloader for Pooch that resumes a partial file."""
 
     def __init__(
-        self, part: Path, log: Log = no_log, tick: Tick = no_tick, wait: Callable[[float], None] = time.sleep
+        self,
+        part: Path,
+        log: Log = no_log,
+        on_progress: OnProgress = no_progress,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.part, self.log, self.tick, self.wait = part, log, tick, wait
+        self.part, self.log, self.on_progress, self.wait = part, log, on_progress, wait
         self.resumed = False
 
     def __call__(self, url: str, output_file: str, manager: Any) -> None:
@@ -163,10 +175,10 @@ class Transfer:
             try:
                 self._transfer(url)
                 break
-            except PASSING as error:
+            except TEMPORARY_ERRORS as error:
                 if attempt == ATTEMPTS:
                     raise _Unreachable(f"cannot download {url} ({_reason(error)})") from None
-                self.log(f"{self.part.stem}: {_reason(error)}; again from byte {self._size():,}")
+                self.log(f"{self.part.stem}: {_reason(error)}; resuming from byte {self._size():,}")
             except requests.RequestException as error:
                 raise _Unreachable(f"cannot download {url} ({_reason(error)})") from None
             self.wait(FIRST_WAIT * 2 ** (attempt - 1))
@@ -176,16 +188,14 @@ class Transfer:
         have = self._size()
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
         with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT) as response:
-            if response.status_code == 416:  # nothing after what we have: whole, or not of this file
-                self._restart_unless_whole(response.headers.get("Content-Range", ""), have)
+            if response.status_code == 416:  # no bytes left: the partial file is complete or wrong
+                self._restart_unless_complete(response.headers.get("Content-Range", ""), have)
                 return
             if response.status_code >= 500 or response.status_code == 429:
                 raise requests.ConnectionError(f"the server answers {response.status_code}")
             if not response.ok:
                 raise _Unreachable(f"{url} answers {response.status_code} {response.reason}")
-            if have and not self._continues(response, have):
-                have = 0
-            self._append(response, have)
+            self._append(response, have if self._is_partial(response, have) else 0)
 
     def _append(self, response: requests.Response, have: int) -> None:
         length = response.headers.get("Content-Length")
@@ -194,27 +204,27 @@ class Transfer:
             for chunk in response.iter_content(CHUNK):
                 file.write(chunk)
                 have += len(chunk)
-                self.tick(self.part.stem, have, total)
+                self.on_progress(self.part.stem, have, total)
         if total is not None and have != total:
-            raise requests.ConnectionError(f"{have:,} bytes of {total:,} arrived")
+            raise requests.ConnectionError(f"received {have:,} of {total:,} bytes")
 
     @staticmethod
-    def _continues(response: requests.Response, have: int) -> bool:
-        """Whether the server sends what follows; one that cannot sends all of it again."""
-        sent = response.headers.get("Content-Range", "")
-        return response.status_code == 206 and sent.startswith(f"bytes {have}-")
+    def _is_partial(response: requests.Response, have: int) -> bool:
+        """Whether the server sends only the missing bytes. A server without ranges sends the whole file."""
+        content_range = response.headers.get("Content-Range", "")
+        return response.status_code == 206 and content_range.startswith(f"bytes {have}-")
 
-    def _restart_unless_whole(self, content_range: str, have: int) -> None:
+    def _restart_unless_complete(self, content_range: str, have: int) -> None:
         if content_range != f"bytes */{have}":
             self.part.unlink()
-            raise requests.ConnectionError("the partial file does not fit")
+            raise requests.ConnectionError("the partial file does not match")
 
     def _size(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0
 
 
 def _reason(error: Exception) -> str:
-    """The cause in a few words; the library's text repeats the address and its own internals."""
+    """Return a short cause. The text of the library repeats the address."""
     text = str(error)
     for known in (
         "Connection refused",
@@ -224,20 +234,24 @@ def _reason(error: Exception) -> str:
     ):
         if known in text:
             return known.lower()
-    return text if len(text) < 80 else "the connection broke off"
+    return text if len(text) < 80 else "the connection was lost"
 
 
-def _imported(name: str, target: Path, remotes: Sequence[Remote], options: Options) -> Imported | None:
-    """What an earlier `get` imported from the same files, recognised without downloading them."""
+def _existing_import(
+    name: str, target: Path, remotes: Sequence[Remote], options: ImportOptions
+) -> ImportResult | None:
+    """Return the import of the same public files, recognised without a download, or None."""
     if not is_store(target) or options.replace:
         return None
     try:
         store = open_store(target)
     except FedoptError:
-        return None  # damaged: imported again
-    source = {item["file"]: f"sha256:{item['sha256']}" for item in store.manifest["source"]}
-    same = store.name == name and set(source) == {remote.file for remote in remotes}
+        return None  # damaged: import it again
+    checksums = {item["file"]: f"sha256:{item['sha256']}" for item in store.manifest["source"]}
+    same = store.name == name and set(checksums) == {remote.file for remote in remotes}
     for remote in remotes:
-        same = same and (not remote.checksum.startswith("sha256:") or source[remote.file] == remote.checksum)
-    same = same and store.manifest["notes"].get("options") == told(name, options)
-    return Imported(store, fresh=False) if same else None
+        same = same and (
+            not remote.checksum.startswith("sha256:") or checksums[remote.file] == remote.checksum
+        )
+    same = same and store.manifest["notes"].get("options") == recorded_options(name, options)
+    return ImportResult(store, is_new=False) if same else None

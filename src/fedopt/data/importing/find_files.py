@@ -1,4 +1,4 @@
-"""Finding the files of a dataset: what a path holds, recognised by content, with archives unpacked."""
+"""List the files of a path, recognise their formats by content, and unpack archives."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.data.readers import archives
-from fedopt.data.readers.base import File
-from fedopt.errors import UserError
+from fedopt.data.readers.base import SourceFile
+from fedopt.errors import DataError
 from fedopt.files import Log, no_log
 
 HEAD = 512
 MAX_FILES = 100_000
-MAX_DEPTH = 2  # an archive of compressed files, and no further
+MAX_DEPTH = 2  # an archive of compressed files
 
 MAGIC = (
     (b"\x89HDF\r\n\x1a\n", "hdf5"),
@@ -33,18 +33,18 @@ MAGIC = (
 )
 
 
-def recognise(path: Path) -> str:
-    """What a file is, by its first bytes; names count only where bytes cannot tell."""
+def recognise_format(path: Path) -> str:
+    """Return the format of a file, from its first bytes."""
     try:
         with open(path, "rb") as file:
             head = file.read(HEAD)
     except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+        raise DataError(f"cannot read {path}: {error.strerror}", path=path) from None
     if path.suffix == ".bin":
-        return "binary"  # CIFAR's records begin with a label, so any first byte is possible
-    for magic, kind in MAGIC:
+        return "binary"  # CIFAR's records start with a label, so the first byte can have any value
+    for magic, name in MAGIC:
         if head.startswith(magic):
-            return kind
+            return name
     if head[257:262] == b"ustar":
         return "tar"
     if head.lstrip()[:1] == b"{":
@@ -52,61 +52,63 @@ def recognise(path: Path) -> str:
     return "binary" if b"\0" in head or not head else "text"
 
 
-def plain(path: Path) -> File:
-    """A file that is not inside an archive."""
-    return File(path, str(path), recognise(path), path)
+def source_file(path: Path) -> SourceFile:
+    """Describe a file that is not inside an archive."""
+    return SourceFile(path, str(path), recognise_format(path), path)
 
 
-def gather(paths: Sequence[Path], unpack_to: Path, log: Log = no_log) -> list[File]:
-    """The files at `paths`, with those inside archives that were named; archives in directories stay shut."""
-    found: list[File] = []
+def list_files(paths: Sequence[Path], unpack_to: Path, log: Log = no_log) -> list[SourceFile]:
+    """Return the files at `paths`. Archives are unpacked if `paths` names them, not inside directories."""
+    files: list[SourceFile] = []
     for path in paths:
         if path.is_dir():
-            found += list_directory(path)
+            files += list_directory(path)
         elif path.exists():
-            found.append(plain(path))
+            files += unpack_archive(source_file(path), unpack_to, log)
         else:
-            raise UserError(f"{path} does not exist; give a file, a directory or an archive")
-    named = {path for path in paths if path.is_file()}
-    return [
-        inner for file in found for inner in (expand(file, unpack_to, log) if file.path in named else [file])
-    ]
+            message = f"{path} does not exist; give a file, a directory or an archive"
+            raise DataError(message, path=path)
+    return files
 
 
-def expand(file: File, unpack_to: Path, log: Log = no_log) -> list[File]:
-    """The file itself, or what is in it."""
-    if file.kind not in archives.KINDS:
+def unpack_archive(file: SourceFile, unpack_to: Path, log: Log = no_log) -> list[SourceFile]:
+    """Return the files inside an archive, or the file itself if it is not an archive."""
+    if file.format not in archives.FORMATS:
         return [file]
-    log(f"unpacking {file.shown}")
-    return _expand(file, unpack_to, archives.Budget(file), MAX_DEPTH)
+    log(f"unpacking {file.display}")
+    return _unpack(file, unpack_to, archives.SizeLimit(file), MAX_DEPTH)
 
 
-def _expand(file: File, unpack_to: Path, budget: archives.Budget, depth: int) -> list[File]:
-    if file.kind not in archives.KINDS or depth == 0:
+def _unpack(
+    file: SourceFile, unpack_to: Path, size_limit: archives.SizeLimit, depth: int
+) -> list[SourceFile]:
+    if file.format not in archives.FORMATS or depth == 0:
         return [file]
     to = unpack_to / str(sum(1 for _ in unpack_to.iterdir()) if unpack_to.exists() else 0)
     members = [
-        File(path, shown, recognise(path), file.origin) for path, shown in archives.unpack(file, to, budget)
+        SourceFile(path, display, recognise_format(path), file.origin)
+        for path, display in archives.unpack(file, to, size_limit)
     ]
-    return [inner for member in members for inner in _expand(member, unpack_to, budget, depth - 1)]
+    return [inner for member in members for inner in _unpack(member, unpack_to, size_limit, depth - 1)]
 
 
-def list_directory(directory: Path) -> list[File]:
-    """All files below a directory, without hidden ones and without following links to directories."""
-    found = []
+def list_directory(directory: Path) -> list[SourceFile]:
+    """Return all files below a directory. Hidden files and links to directories are skipped."""
+    files = []
     for parent, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
-                found.append(plain(path))
-        if len(found) > MAX_FILES:
-            raise UserError(f"{directory} holds more than {MAX_FILES:,} files; name the ones to import")
-    return found
+                files.append(source_file(path))
+        if len(files) > MAX_FILES:
+            message = f"{directory} holds more than {MAX_FILES:,} files; name the files to import"
+            raise DataError(message, path=directory)
+    return files
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """A source file for the manifest: its name, checksum and size."""
+    """Return name, checksum and size of a source file, for the manifest."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"file": path.name, "sha256": digest, "bytes": path.stat().st_size}

@@ -1,8 +1,4 @@
-"""Importing: the same steps for every dataset.
-
-Gather the files, choose the set that is the dataset, turn its fields into columns client by client, and make
-the store visible when all of it is written.
-"""
+"""Import a dataset: select its files, encode each client, and write the store."""
 
 from __future__ import annotations
 
@@ -16,90 +12,98 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt import rng
-from fedopt.data.importing import encode, find_files
-from fedopt.data.importing.datasets import DATASETS, Options
-from fedopt.data.importing.select_files import choose, vocabularies
-from fedopt.data.readers.base import Candidate, File, RawClient, SplitSource, bad
+from fedopt.data import partition
+from fedopt.data.importing import encode
+from fedopt.data.importing.datasets import DATASETS, ImportOptions
+from fedopt.data.importing.find_files import fingerprint
+from fedopt.data.importing.select_files import find_vocabularies, select_files
+from fedopt.data.readers.base import FileSet, RawClient, SourceFile, SplitSource, data_error
+from fedopt.data.readers.cifar import Partition
 from fedopt.data.store import Store, is_store, open_store
-from fedopt.data.store.columns import Columns
+from fedopt.data.store.columns import ClientColumns
 from fedopt.data.store.locations import store_directory
 from fedopt.data.store.writer import write_files
-from fedopt.errors import FedoptError, UserError, unknown
+from fedopt.errors import DataError, FedoptError, unknown
 from fedopt.files import Log, no_log, replace_directory, temporary_directory
 
-Encoder = Callable[[RawClient], Columns]
-Tick = Callable[[str, int, int | None], None]  # split, clients so far, clients in all if known
+Encoder = Callable[[RawClient], ClientColumns]
+OnProgress = Callable[[str, int, int | None], None]  # what, number done, total if known
 
-ALPHA, BETA = 0.1, 10.0  # the paper's Dirichlet parameters: labels, and fine labels within a coarse one
+ALPHA, BETA = 0.1, 10.0  # the paper's Dirichlet parameters: labels, and fine labels within a coarse label
 
 
 @dataclass(frozen=True)
-class Imported:
-    """An import's result; `fresh` is false if the same files had been imported before."""
+class ImportResult:
+    """The store, and whether it was written now. It is not if the same files were imported before."""
 
     store: Store
-    fresh: bool
+    is_new: bool
 
 
-def no_tick(split: str, done: int, total: int | None) -> None:
-    """Show no progress."""
+def no_progress(what: str, done: int, total: int | None) -> None:
+    """Discard a progress report."""
 
 
 def import_dataset(
     name: str,
     paths: Sequence[Path],
     to: Path | None = None,
-    options: Options | None = None,
+    options: ImportOptions | None = None,
     log: Log = no_log,
-    tick: Tick = no_tick,
-) -> Imported:
-    """Import files, directories or archives as dataset `name` into a store, `to` or the default one."""
+    on_progress: OnProgress = no_progress,
+) -> ImportResult:
+    """Import files, directories or archives as dataset `name`. The store goes to `to` or a default place."""
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
-    options = options or Options()
+    options = options or ImportOptions()
     target = (to or store_directory(name)).resolve()
     _check_target(target)
     with temporary_directory(target, log) as scratch:
-        chosen, files = choose(name, paths, options, _dealer(name, options, log), scratch, log)
-        words = vocabularies(chosen, files, paths, scratch, log) if name == "stackoverflow" else []
-        origins = dict.fromkeys(file.origin for file in [*chosen.files, *words])
-        source = [find_files.fingerprint(path) for path in origins]
-        notes = {"format": chosen.format, "options": told(name, options), **chosen.notes}
-        before = _readable_store(target)
-        if before is not None:
-            if _same(before, name, source, notes):
-                return Imported(before, fresh=False)
+        selected, files = select_files(
+            name, paths, options, _cifar_partition(name, options, log), scratch, log
+        )
+        vocabularies: list[SourceFile] = []
+        if name == "stackoverflow":
+            vocabularies = find_vocabularies(selected, files, paths, scratch, log)
+        origins = dict.fromkeys(file.origin for file in [*selected.files, *vocabularies])
+        source = [fingerprint(path) for path in origins]
+        notes = {"format": selected.format, "options": recorded_options(name, options), **selected.notes}
+        existing = _open_existing(target)
+        if existing is not None:
+            if _is_same_import(existing, name, source, notes):
+                return ImportResult(existing, is_new=False)
             if not options.replace:
-                raise UserError(
-                    f"{target} holds {before.name} from other files; add --replace or another --to"
+                raise DataError(
+                    f"{target} holds {existing.name} from other files; add --replace or choose another --to",
+                    path=target,
                 )
-        _write(name, scratch / "store", target, chosen, words, source, notes, tick)
+        _write_store(name, scratch / "store", target, selected, vocabularies, source, notes, on_progress)
         replace_directory(target, scratch / "store")
-    return Imported(open_store(target), fresh=True)
+    return ImportResult(open_store(target), is_new=True)
 
 
-def _write(
+def _write_store(
     name: str,
     directory: Path,
     target: Path,
-    chosen: Candidate,
-    words: Sequence[File],
+    selected: FileSet,
+    vocabularies: Sequence[SourceFile],
     source: Sequence[Mapping[str, Any]],
     notes: Mapping[str, Any],
-    tick: Tick,
+    on_progress: OnProgress,
 ) -> None:
-    def write(encoder: Encoder, texts: Mapping[str, str], **more: Any) -> None:
+    def write(encoder: Encoder, texts: Mapping[str, str], **more_notes: Any) -> None:
         splits = {
-            split: _encoded(split, chosen.splits[split], encoder, tick)
+            split: _encode_clients(split, selected.splits[split], encoder, on_progress)
             for split in ("train", "test", "heldout")
-            if split in chosen.splits
+            if split in selected.splits
         }
-        write_files(directory, target, name, source, splits, texts, {**notes, **more})
+        write_files(directory, target, name, source, splits, texts, {**notes, **more_notes})
 
     if name == "stackoverflow":
-        vocabulary, tags = encode.word_list(words[0]), encode.tag_list(words[1])
-        texts = {"vocabulary.txt": _lines(vocabulary), "tags.txt": _lines(tags)}
-        write(encode.StackOverflow(vocabulary, tags), texts, words=len(vocabulary), tags=len(tags))
+        words, tags = encode.read_words(vocabularies[0]), encode.read_tags(vocabularies[1])
+        texts = {"vocabulary.txt": _join_lines(words), "tags.txt": _join_lines(tags)}
+        write(encode.StackOverflow(words, tags), texts, words=len(words), tags=len(tags))
     elif name == "emnist":
         try:
             write(encode.emnist, {}, pixels="k stands for k/255, the background is 255")
@@ -118,24 +122,22 @@ ENCODERS: dict[str, Encoder] = {
 }
 
 
-def _encoded(split: str, source: SplitSource, encoder: Encoder, tick: Tick) -> Iterator[tuple[str, Columns]]:
+def _encode_clients(
+    split: str, source: SplitSource, encoder: Encoder, on_progress: OnProgress
+) -> Iterator[tuple[str, ClientColumns]]:
     seen: set[str] = set()
     for done, client in enumerate(source.clients(), start=1):
         if client.id in seen:
-            raise bad(client.file, f"comes twice in split {split!r}", client.id)
+            raise data_error(client.file, f"occurs twice in split {split!r}", client=client.id)
         seen.add(client.id)
         yield client.id, encoder(client)
-        tick(split, done, source.total)
+        on_progress(split, done, source.total)
 
 
-def _dealer(
-    name: str, options: Options, log: Log
-) -> Callable[[str, dict[str, NDArray[np.uint8]]], Sequence[NDArray[np.int64]]]:
-    """How the official CIFAR files are dealt to clients; test clients get draws of their own."""
+def _cifar_partition(name: str, options: ImportOptions, log: Log) -> Partition:
+    """Return the function that assigns the official CIFAR files to clients."""
 
-    def deal(split: str, labels: dict[str, NDArray[np.uint8]]) -> Sequence[NDArray[np.int64]]:
-        from fedopt.data import partition
-
+    def assign(split: str, labels: dict[str, NDArray[np.uint8]]) -> Sequence[NDArray[np.int64]]:
         wanted = options.train_clients if split == "train" else options.test_clients
         fine = labels["label"].astype(np.int64)
         clients = min(wanted, len(fine))
@@ -147,11 +149,11 @@ def _dealer(
         coarse = labels["coarse_label"].astype(np.int64)
         return partition.pachinko(fine, coarse, clients, ALPHA, BETA, seed)
 
-    return deal
+    return assign
 
 
-def told(name: str, options: Options) -> dict[str, Any]:
-    """The options that made a difference: another import with them is the same import."""
+def recorded_options(name: str, options: ImportOptions) -> dict[str, Any]:
+    """Return the options that affect the result, for the manifest."""
     if name in ("cifar10", "cifar100"):
         return {
             "partition": "dirichlet" if name == "cifar10" else "pachinko",
@@ -162,28 +164,32 @@ def told(name: str, options: Options) -> dict[str, Any]:
         }
     if name == "emnist":
         return {"digits": options.digits}
-    if options.roles is not None:
-        return {"test_share": options.roles.test_share, "seed": options.roles.seed}
+    if options.columns is not None:
+        return {"test_share": options.columns.test_share, "seed": options.columns.seed}
     return {}
 
 
-def _same(before: Store, name: str, source: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]) -> bool:
-    old = before.manifest
-    return before.name == name and old["source"] == list(source) and notes.items() <= old["notes"].items()
+def _is_same_import(
+    existing: Store, name: str, source: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]
+) -> bool:
+    manifest = existing.manifest
+    same_files = existing.name == name and manifest["source"] == list(source)
+    return same_files and notes.items() <= manifest["notes"].items()
 
 
 def _check_target(target: Path) -> None:
     if target.exists() and not is_store(target) and (not target.is_dir() or any(target.iterdir())):
-        raise UserError(f"{target} exists and is not imported data; choose another directory with --to")
+        message = f"{target} exists and is not imported data; choose another directory with --to"
+        raise DataError(message, path=target)
 
 
-def _readable_store(target: Path) -> Store | None:
-    """What was imported here before; a damaged store counts as nothing and is replaced."""
+def _open_existing(target: Path) -> Store | None:
+    """Return the store at `target`, or None if there is none or it is damaged."""
     try:
         return open_store(target) if is_store(target) else None
     except FedoptError:
         return None
 
 
-def _lines(words: Sequence[bytes]) -> str:
+def _join_lines(words: Sequence[bytes]) -> str:
     return "".join(word.decode() + "\n" for word in words)

@@ -1,4 +1,4 @@
-"""Choosing: which of the files that a path holds are the dataset, and which splits they give."""
+"""Select the files of a path that make up a dataset."""
 
 from __future__ import annotations
 
@@ -7,163 +7,176 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedopt.data.importing import find_files
-from fedopt.data.importing.datasets import DATASETS, Options
-from fedopt.data.readers import archives, cifar, hdf5, leaf, sqlite, tabular
-from fedopt.data.readers.base import Candidate, File, family_of
-from fedopt.errors import UserError
+from fedopt.data.importing.datasets import DATASETS, ImportOptions
+from fedopt.data.readers import archives, cifar, hdf5, leaf, sqlite
+from fedopt.data.readers.base import FileSet, SourceFile, name_without_split
+from fedopt.errors import DataError, UserError
 from fedopt.files import Log, no_log
 
-REQUIRED = ("train", "test")
-VOCABULARIES = ("word_count", "tag_count")
+REQUIRED_SPLITS = ("train", "test")
+VOCABULARIES = {"word_count": "words", "tag_count": "tags"}
+Unreadable = list[tuple[SourceFile, UserError]]
 
 
-def choose(
-    name: str, paths: Sequence[Path], options: Options, deal: cifar.Deal, scratch: Path, log: Log = no_log
-) -> tuple[Candidate, list[File]]:
-    """The one set of files at `paths` that is dataset `name`, and all files that were looked at."""
+def select_files(
+    name: str,
+    paths: Sequence[Path],
+    options: ImportOptions,
+    partition: cifar.Partition,
+    scratch: Path,
+    log: Log = no_log,
+) -> tuple[FileSet, list[SourceFile]]:
+    """Return the file set at `paths` that is dataset `name`, and all files that were examined."""
     unpacked = scratch / "unpacked"
-    files = find_files.gather(paths, unpacked, log)
-    files += _siblings(paths, files)
-    found, unreadable = _candidates(name, files, options, deal, scratch)
-    if not any(_complete(candidate) for candidate in found):
-        # A directory of downloads: archives are opened only if nothing else is there.
-        shut = [file for file in files if file.kind in archives.KINDS and _speaks_of(name, file)]
-        if shut:
-            files += [inner for file in shut for inner in find_files.expand(file, unpacked, log)]
-            found, unreadable = _candidates(name, files, options, deal, scratch)
-    chosen = _only(name, paths, files, found, unreadable, options)
-    families = {family_of(file.path) for file in chosen.files}
+    files = find_files.list_files(paths, unpacked, log)
+    files += _other_splits(paths, files)
+    file_sets, unreadable = _find_file_sets(name, files, options, partition, scratch)
+    if not any(_is_complete(file_set) for file_set in file_sets):
+        # The archives in a directory are unpacked only if there is no complete set without them.
+        closed = [file for file in files if file.format in archives.FORMATS and _names_dataset(name, file)]
+        if closed:
+            files += [inner for file in closed for inner in find_files.unpack_archive(file, unpacked, log)]
+            file_sets, unreadable = _find_file_sets(name, files, options, partition, scratch)
+    selected = _select_one(name, paths, files, file_sets, unreadable, options)
+    set_names = {name_without_split(file.path) for file in selected.files}
     for file, error in unreadable:
-        if family_of(file.path) in families:
+        if name_without_split(file.path) in set_names:
             raise error
-    return chosen, files
+    return selected, files
 
 
-def vocabularies(
-    chosen: Candidate, files: Sequence[File], paths: Sequence[Path], scratch: Path, log: Log = no_log
-) -> list[File]:
-    """Stack Overflow's word_count and tag_count: among the files, beside them, or in archives there."""
-    beside = dict.fromkeys(path.parent for path in paths if path.is_file())
-    others = [path for directory in beside for path in sorted(directory.iterdir()) if path.is_file()]
-    found = []
-    for title in VOCABULARIES:
-        near = [file for file in files if title in file.path.name]
-        near += [find_files.plain(path) for path in others if title in path.name]
-        if not near:
-            what = "words" if title == "word_count" else "tags"
-            raise UserError(
-                f"stackoverflow.{title} not found beside {chosen.label}, and the ids of {what} come from it; "
-                f"put stackoverflow.{title}.tar.bz2 or its content there"
+def find_vocabularies(
+    selected: FileSet, files: Sequence[SourceFile], paths: Sequence[Path], scratch: Path, log: Log = no_log
+) -> list[SourceFile]:
+    """Return Stack Overflow's word_count and tag_count: among `files`, beside them, or in archives there."""
+    folders = dict.fromkeys(path.parent for path in paths if path.is_file())
+    neighbours = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file()]
+    vocabularies = []
+    for title, content in VOCABULARIES.items():
+        matches = [file for file in files if title in file.path.name]
+        matches += [find_files.source_file(path) for path in neighbours if title in path.name]
+        if not matches:
+            raise DataError(
+                f"stackoverflow.{title} not found beside {selected.label}; it defines the ids of {content}: "
+                f"put stackoverflow.{title}.tar.bz2 or its content there",
+                path=f"stackoverflow.{title}",
             )
-        plain = [file for file in near if file.kind not in archives.KINDS]
-        found.append((plain or find_files.expand(near[0], scratch / "unpacked", log))[0])
-    return found
+        plain = [file for file in matches if file.format not in archives.FORMATS]
+        vocabularies.append((plain or find_files.unpack_archive(matches[0], scratch / "unpacked", log))[0])
+    return vocabularies
 
 
-def _candidates(
-    name: str, files: Sequence[File], options: Options, deal: cifar.Deal, scratch: Path
-) -> tuple[list[Candidate], list[tuple[File, UserError]]]:
-    """Sets of files that could be the dataset, and files that could not be opened."""
+def _find_file_sets(
+    name: str,
+    files: Sequence[SourceFile],
+    options: ImportOptions,
+    partition: cifar.Partition,
+    scratch: Path,
+) -> tuple[list[FileSet], Unreadable]:
+    """Return the file sets that could be the dataset, and the files that could not be opened."""
     if name == "own":
-        if options.roles is None:
+        from fedopt.data.readers import tabular  # imports pyarrow, which takes 0.2 s
+
+        if options.columns is None:
             raise UserError("own data needs --client-column and --label-column")
-        return tabular.candidates(files, options.roles, scratch / "spool"), []
-    unreadable: list[tuple[File, UserError]] = []
-    found: list[Candidate] = []
+        return tabular.find_file_sets(files, options.columns, scratch / "table"), []
+    unreadable: Unreadable = []
+    file_sets: list[FileSet] = []
     fields = DATASETS[name].fields
     if fields:
-        trees = _readable(files, "hdf5", hdf5.field_names, unreadable)
-        tables = _readable(files, "sqlite", sqlite.split_counts, unreadable)
-        found += hdf5.candidates(trees, fields)
-        found += sqlite.candidates(tables, fields, _split_names(options))
+        hdf5_files = _readable(files, "hdf5", hdf5.field_names, unreadable)
+        sqlite_files = _readable(files, "sqlite", sqlite.count_clients, unreadable)
+        file_sets += hdf5.find_file_sets(hdf5_files, fields)
+        file_sets += sqlite.find_file_sets(sqlite_files, fields, _sqlite_split_names(options))
     if name in ("emnist", "shakespeare"):
-        found += leaf.candidates([file for file in files if file.kind == "json"], name)
+        file_sets += leaf.find_file_sets([file for file in files if file.format == "json"], name)
     if name in cifar.LAYOUTS:
-        found += cifar.candidates(files, name, deal)
-    return found, unreadable
+        file_sets += cifar.find_file_sets(files, name, partition)
+    return file_sets, unreadable
 
 
 def _readable(
-    files: Sequence[File],
-    kind: str,
-    probe: Callable[[File], object],
-    unreadable: list[tuple[File, UserError]],
-) -> list[File]:
-    """Files of a kind that open; a damaged one is reported only if it is needed."""
-    good = []
+    files: Sequence[SourceFile], format: str, probe: Callable[[SourceFile], object], unreadable: Unreadable
+) -> list[SourceFile]:
+    """Return the files of a format that can be opened. Add the others to `unreadable`."""
+    readable = []
     for file in files:
-        if file.kind == kind:
+        if file.format == format:
             try:
                 probe(file)
-                good.append(file)
+                readable.append(file)
             except UserError as error:
                 unreadable.append((file, error))
-    return good
+    return readable
 
 
-def _split_names(options: Options) -> dict[str, tuple[str, ...]]:
-    kind = "digits_only" if options.digits else "all"
+def _sqlite_split_names(options: ImportOptions) -> dict[str, tuple[str, ...]]:
+    version = "digits_only" if options.digits else "all"
     return {
-        "train": (f"{kind}_train", "train"),
-        "test": (f"{kind}_test", "test"),
+        "train": (f"{version}_train", "train"),
+        "test": (f"{version}_test", "test"),
         "heldout": ("heldout", "held_out"),
     }
 
 
-def _only(
+def _select_one(
     name: str,
     paths: Sequence[Path],
-    files: Sequence[File],
-    found: Sequence[Candidate],
-    unreadable: Sequence[tuple[File, UserError]],
-    options: Options,
-) -> Candidate:
-    complete = [candidate for candidate in found if _complete(candidate)]
+    files: Sequence[SourceFile],
+    file_sets: Sequence[FileSet],
+    unreadable: Unreadable,
+    options: ImportOptions,
+) -> FileSet:
+    complete = [file_set for file_set in file_sets if _is_complete(file_set)]
     if len(complete) > 1:  # both versions of EMNIST in one directory
-        complete = [c for c in complete if ("digits" in Path(c.label).name) == options.digits] or complete
+        preferred = [s for s in complete if ("digits" in Path(s.label).name) == options.digits]
+        complete = preferred or complete
     if len(complete) == 1:
         return complete[0]
     where = ", ".join(str(path) for path in paths)
     if complete:
-        labels = ", ".join(candidate.label for candidate in complete)
-        raise UserError(f"several sets in {where} could be {name}: {labels}; name one of these files")
+        labels = ", ".join(file_set.label for file_set in complete)
+        message = f"several file sets in {where} could be {name}: {labels}; name one of these files"
+        raise DataError(message, path=paths[0])
     if unreadable:
         raise unreadable[0][1]
-    if found:
-        present = sorted(found[0].splits)
-        missing = [split for split in REQUIRED if split not in present]
-        raise UserError(
-            f"{found[0].label}: split {missing[0]!r} not found (only {', '.join(present)}); {name} needs "
-            "train and test: put the missing file beside it, or give the directory that holds both"
+    if file_sets:
+        present = sorted(file_sets[0].splits)
+        missing = [split for split in REQUIRED_SPLITS if split not in present]
+        raise DataError(
+            f"{file_sets[0].label}: split {missing[0]!r} not found (only {', '.join(present)}); {name} needs "
+            "train and test: put the missing file beside it, or give the directory that holds both",
+            path=file_sets[0].files[0].origin,
         )
-    raise UserError(f"no {name} data in {where}: {_why_nothing(name, files)}")
+    raise DataError(f"no {name} data in {where}: {_explain_no_match(name, files)}", path=paths[0])
 
 
-def _why_nothing(name: str, files: Sequence[File]) -> str:
-    kinds = Counter(file.kind for file in files)
-    if kinds["pickle"] and name in cifar.LAYOUTS:
+def _explain_no_match(name: str, files: Sequence[SourceFile]) -> str:
+    formats = Counter(file.format for file in files)
+    if formats["pickle"] and name in cifar.LAYOUTS:
         return "pickled files are never opened; get the binary version, cifar-*-binary.tar.gz"
-    held = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "nothing"
-    return f"expected {DATASETS[name].formats}, with train and test in the names; found: {held}"
+    present = ", ".join(f"{count} {format}" for format, count in sorted(formats.items())) or "nothing"
+    return f"expected {DATASETS[name].formats}, with train and test in the file names; found: {present}"
 
 
-def _complete(candidate: Candidate) -> bool:
-    return all(split in candidate.splits for split in REQUIRED)
+def _is_complete(file_set: FileSet) -> bool:
+    return all(split in file_set.splits for split in REQUIRED_SPLITS)
 
 
-def _siblings(paths: Sequence[Path], files: Sequence[File]) -> list[File]:
-    """The other splits of files that were named one by one: they lie beside them."""
+def _other_splits(paths: Sequence[Path], files: Sequence[SourceFile]) -> list[SourceFile]:
+    """Return the other splits of individually named files, which are in the same directory."""
     known = {file.path.absolute() for file in files}
-    found = []
+    others = []
     for path in paths:
-        if path.is_file() and find_files.recognise(path) not in archives.KINDS:
+        if path.is_file() and find_files.recognise_format(path) not in archives.FORMATS:
             for other in sorted(path.parent.iterdir()):
-                related = family_of(other) == family_of(path) or other.suffix == path.suffix == ".bin"
-                if related and other.is_file() and other.absolute() not in known:
+                same_set = name_without_split(other) == name_without_split(path)
+                same_set = same_set or other.suffix == path.suffix == ".bin"
+                if same_set and other.is_file() and other.absolute() not in known:
                     known.add(other.absolute())
-                    found.append(find_files.plain(other))
-    return found
+                    others.append(find_files.source_file(other))
+    return others
 
 
-def _speaks_of(name: str, file: File) -> bool:
-    return any(word in file.path.name.lower() for word in DATASETS[name].words)
+def _names_dataset(name: str, file: SourceFile) -> bool:
+    return any(word in file.path.name.lower() for word in DATASETS[name].archive_names)

@@ -1,1 +1,1 @@
-"""Readers of the public file formats; each is a module, and none needs TensorFlow."""
+"""Readers of the public file formats, one module each. None of them needs TensorFlow."""

@@ -1,7 +1,7 @@
-"""Unpacking archives that are not trusted: nothing outside the directory, nothing too large.
+"""Unpack untrusted archives.
 
-A member with an absolute path, a `..`, or that is a link or a device is refused. What comes out of an archive
-may be MAX_RATIO times its size, or MAX_SMALL bytes if that is more; images and text compress far less.
+Members with an absolute path or `..`, links and devices are rejected, and so are archives that unpack to more
+than MAX_RATIO times their size (MAX_SMALL bytes for small archives). Images and text compress far less.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedopt.data.readers.base import File, bad, damaged
+from fedopt.data.readers.base import SourceFile, data_error, unreadable
 from fedopt.files import disk_errors
 
 MAX_RATIO = 100
@@ -31,9 +31,9 @@ OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
     "bzip2": lambda path: bz2.open(path, "rb"),
     "lzma": lambda path: lzma.open(path, "rb"),
 }
-KINDS = ("tar", "zip", *OPENERS)
+FORMATS = ("tar", "zip", *OPENERS)
 ERRORS = (
-    OSError,  # gzip and bzip2 report damage so
+    OSError,  # gzip and bzip2 raise it for damaged files
     EOFError,
     ValueError,
     RuntimeError,  # zip members with a password or an unknown compression
@@ -45,113 +45,115 @@ ERRORS = (
 SUFFIXES = (".gz", ".bz2", ".xz", ".lzma", ".tgz", ".tbz2")
 
 
-class Budget:
-    """How many more bytes may come out of an archive."""
+class SizeLimit:
+    """Limits how many bytes an archive, with the archives inside it, may unpack to."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: SourceFile) -> None:
         self.file = file
-        self.limit = self.left = max(MAX_SMALL, MAX_RATIO * file.path.stat().st_size)
+        self.limit = self.remaining = max(MAX_SMALL, MAX_RATIO * file.path.stat().st_size)
 
-    def spend(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
-            raise bad(
-                self.file.shown,
-                f"unpacks to more than {self.limit:,} bytes ({MAX_RATIO} times its size), which no data set "
-                "here does; unpack it yourself and import the directory if you trust it",
+    def use(self, size: int) -> None:
+        self.remaining -= size
+        if self.remaining < 0:
+            raise data_error(
+                self.file,
+                f"unpacks to more than {self.limit:,} bytes ({MAX_RATIO} times its size); if you trust it, "
+                "unpack it yourself and import the directory",
             )
 
 
-def unpack(file: File, to: Path, budget: Budget) -> list[tuple[Path, str]]:
-    """The files of an archive, under `to`, with the names to show; a compressed file holds one."""
+def unpack(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
+    """Unpack an archive or a compressed file into `to`. Return the path and the display name of each file."""
     with disk_errors(to):
         to.mkdir(parents=True)
-    if file.kind == "zip":
-        return _unpack_zip(file, to, budget)
-    if file.kind == "tar" or _holds_tar(file):
-        return _unpack_tar(file, to, budget)
+    if file.format == "zip":
+        return _unpack_zip(file, to, size_limit)
+    if file.format == "tar" or _is_compressed_tar(file):
+        return _unpack_tar(file, to, size_limit)
     name = file.path.name
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
-    with _reading(file), OPENERS[file.kind](file.path) as stream:
-        _copy(stream, to / name, budget)
-    return [(to / name, f"{file.shown} ({name})")]
+    with _convert_errors(file), OPENERS[file.format](file.path) as stream:
+        _copy(stream, to / name, size_limit)
+    return [(to / name, f"{file.display} ({name})")]
 
 
-def _holds_tar(file: File) -> bool:
-    with _reading(file), OPENERS[file.kind](file.path) as stream:
+def _is_compressed_tar(file: SourceFile) -> bool:
+    with _convert_errors(file), OPENERS[file.format](file.path) as stream:
         return stream.read(512)[257:262] == b"ustar"
 
 
-def _unpack_tar(file: File, to: Path, budget: Budget) -> list[tuple[Path, str]]:
-    found = []
-    with _reading(file), tarfile.open(file.path, "r:*") as archive:
-        for at, member in enumerate(archive):
-            if at >= MAX_MEMBERS:
-                raise bad(file.shown, f"has more than {MAX_MEMBERS:,} members")
-            target = _inside(file, to, member.name)
+def _unpack_tar(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
+    unpacked = []
+    with _convert_errors(file), tarfile.open(file.path, "r:*") as archive:
+        for number, member in enumerate(archive):
+            _check_count(file, number + 1)
+            target = _target(file, to, member.name)
             if member.isdir():
                 continue
-            if not member.isfile():
-                raise bad(file.shown, f"member {member.name!r} is a link or a device, which is not unpacked")
-            stream = archive.extractfile(member)
-            assert stream is not None  # it is a regular file
+            stream = archive.extractfile(member) if member.isfile() else None
+            if stream is None:
+                raise _not_a_file(file, member.name)
             with stream:
-                _copy(stream, target, budget)
-            found.append((target, f"{file.shown} ({member.name})"))
-    return found
+                _copy(stream, target, size_limit)
+            unpacked.append((target, f"{file.display} ({member.name})"))
+    return unpacked
 
 
-def _unpack_zip(file: File, to: Path, budget: Budget) -> list[tuple[Path, str]]:
-    found = []
-    with _reading(file), zipfile.ZipFile(file.path) as archive:
+def _unpack_zip(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
+    unpacked = []
+    with _convert_errors(file), zipfile.ZipFile(file.path) as archive:
         members = archive.infolist()
-        if len(members) > MAX_MEMBERS:
-            raise bad(file.shown, f"has more than {MAX_MEMBERS:,} members")
+        _check_count(file, len(members))
         for member in members:
-            target = _inside(file, to, member.filename)
+            target = _target(file, to, member.filename)
             if member.is_dir():
                 continue
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
-                raise bad(
-                    file.shown, f"member {member.filename!r} is a link or a device, which is not unpacked"
-                )
+                raise _not_a_file(file, member.filename)
             with archive.open(member) as stream:
-                _copy(stream, target, budget)
-            found.append((target, f"{file.shown} ({member.filename})"))
-    return found
+                _copy(stream, target, size_limit)
+            unpacked.append((target, f"{file.display} ({member.filename})"))
+    return unpacked
 
 
-def _inside(file: File, to: Path, name: str) -> Path:
-    """Where a member goes; refused if that is not inside `to`."""
+def _check_count(file: SourceFile, members: int) -> None:
+    if members > MAX_MEMBERS:
+        raise data_error(file, f"has more than {MAX_MEMBERS:,} members")
+
+
+def _not_a_file(file: SourceFile, member: str) -> Exception:
+    return data_error(file, f"member {member!r} is a link or a device; the archive is rejected")
+
+
+def _target(file: SourceFile, to: Path, name: str) -> Path:
+    """Return the path of a member under `to`. Members outside `to` are rejected."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:
-        raise bad(
-            file.shown, f"member {name!r} would be written outside the directory; the archive is refused"
-        )
+        raise data_error(file, f"member {name!r} lies outside the directory; the archive is rejected")
     target = to.joinpath(*parts)
     if target.is_file():
-        raise bad(file.shown, f"member {name!r} comes twice")
+        raise data_error(file, f"has two members {name!r}")
     return target
 
 
-def _copy(stream: IO[bytes] | BufferedIOBase, target: Path, budget: Budget) -> None:
+def _copy(stream: IO[bytes] | BufferedIOBase, target: Path, size_limit: SizeLimit) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        out = open(target, "xb")
+        output = open(target, "xb")
     try:
         while chunk := stream.read(CHUNK):
-            budget.spend(len(chunk))
+            size_limit.use(len(chunk))
             with disk_errors(target):
-                out.write(chunk)
+                output.write(chunk)
     finally:
         with disk_errors(target):
-            out.close()
+            output.close()
 
 
 @contextmanager
-def _reading(file: File) -> Iterator[None]:
+def _convert_errors(file: SourceFile) -> Iterator[None]:
     try:
         yield
     except ERRORS as error:
-        raise damaged(file.shown, str(error) or type(error).__name__) from None
+        raise unreadable(file, str(error) or type(error).__name__) from None

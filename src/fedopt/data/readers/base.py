@@ -1,4 +1,4 @@
-"""What every reader gives: clients with their fields as they lie in the file, and errors that say where."""
+"""Types that all readers share, errors that name the file and the client, and splits from file names."""
 
 from __future__ import annotations
 
@@ -10,93 +10,115 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from fedopt.errors import UserError
+from fedopt.errors import DataError
 
 Field = NDArray[Any] | list[bytes]
 
 
-class File(NamedTuple):
-    """A file to read, with the name that a user knows it by: a member of an archive lies elsewhere."""
+class SourceFile(NamedTuple):
+    """A file to read. A member of an archive has been unpacked to `path`."""
 
     path: Path
-    shown: str
-    kind: str
-    origin: Path  # the file that the user has: the archive, for a member of it
+    display: str  # the name for messages: "archive (member)" for a member of an archive
+    format: str
+    origin: Path  # the user's file: the archive, for a member of it
 
 
 class RawClient(NamedTuple):
-    """One client as a file holds it."""
+    """One client as stored in a file."""
 
-    file: str
+    file: SourceFile
     id: str
     fields: Mapping[str, Field]
 
 
 class SplitSource(NamedTuple):
-    """Where the clients of a split come from; `total` is None where it is not known before reading."""
+    """The clients of one split. `total` is None if their number is unknown before reading."""
 
     clients: Callable[[], Iterator[RawClient]]
     total: int | None = None
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A set of files that could be the dataset asked for."""
+class FileSet:
+    """Files that together form a dataset."""
 
     format: str
-    label: str  # what a user would point at to choose it
+    label: str  # the path that selects this set
     splits: Mapping[str, SplitSource]
-    files: tuple[File, ...]
+    files: tuple[SourceFile, ...]
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def bad(file: str, why: str, client: str | None = None) -> UserError:
-    """The error for a file that cannot be used, or for one client of it.
+@dataclass(frozen=True)
+class TableColumns:
+    """The columns of a user's table. Without `features`, all other columns are features."""
 
-    >>> str(bad("a.h5", "label 62 is out of range", client="f0001"))
+    client: str
+    label: str
+    features: tuple[str, ...] = ()
+    split: str | None = None
+    test_share: float = 0.2  # of each client's rows, if neither file names nor a column give the split
+    seed: int = 0
+
+
+def data_error(
+    file: SourceFile,
+    why: str,
+    *,
+    client: str | None = None,
+    line: int | None = None,
+    column: str | None = None,
+) -> DataError:
+    """Build the error for a file, or for one client of it, that cannot be used.
+
+    >>> file = SourceFile(Path("a.h5"), "a.h5", "hdf5", Path("a.h5"))
+    >>> str(data_error(file, "label 62 is out of range", client="f0001"))
     "a.h5: client 'f0001': label 62 is out of range"
     """
     where = f": client {client!r}" if client is not None else ""
-    return UserError(f"{file}{where}: {' '.join(why.split())}")
+    message = f"{file.display}{where}: {' '.join(why.split())}"
+    return DataError(message, path=file.origin, client=client, line=line, column=column)
 
 
-def damaged(file: str, error: object, client: str | None = None) -> UserError:
-    """The error for a file that a library could not read."""
-    return bad(file, f"cannot be read ({error}); the file is cut or damaged: get it again", client)
+def unreadable(file: SourceFile, error: object, *, client: str | None = None) -> DataError:
+    """Build the error for a file that a library failed to read."""
+    why = f"cannot be read ({error}); the file is truncated or damaged: get it again"
+    return data_error(file, why, client=client)
 
 
-def client_id(file: str, raw: bytes) -> str:
-    """A client's id, which must be text."""
+def decode_client_id(file: SourceFile, raw: bytes) -> str:
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise bad(file, f"client id {raw!r} is not valid UTF-8") from None
+        raise data_error(file, f"client id {raw!r} is not valid UTF-8") from None
     if not name:
-        raise bad(file, "a client has an empty id")
+        raise data_error(file, "a client has an empty id")
     return name
 
 
-# "train" in fed_emnist_train.h5, and not "test" in latest.csv.
+# Matches "train" in fed_emnist_train.h5, but not "test" in latest.csv.
 SPLIT = re.compile(r"(?<![a-z])(held_?out|train(?:ing)?|test(?:ing)?)(?![a-z])", re.IGNORECASE)
 
 
-def split_of(path: Path) -> str | None:
-    """The split that a file's name speaks of, or else that of its directory.
+def split_from_name(path: Path) -> str | None:
+    """Return the split in the name of a file or else of its directory.
 
-    >>> [split_of(Path(p)) for p in ("fed_emnist_train.h5", "so_held_out.h5", "test/a.json", "latest.csv")]
+    >>> names = ("fed_emnist_train.h5", "so_held_out.h5", "test/a.json", "latest.csv")
+    >>> [split_from_name(Path(name)) for name in names]
     ['train', 'heldout', 'test', None]
     """
-    found = SPLIT.search(path.name) or SPLIT.fullmatch(path.parent.name)
-    if found is None:
+    match = SPLIT.search(path.name) or SPLIT.fullmatch(path.parent.name)
+    if match is None:
         return None
-    word = found[1].lower()
+    word = match[1].lower()
     return "heldout" if word.startswith("held") else word.removesuffix("ing")
 
 
-def family_of(path: Path) -> str:
-    """A file's name without its split, the same for the files of one set.
+def name_without_split(path: Path) -> str:
+    """Return the file name with the split replaced by "*". It is the same for all files of one set.
 
-    >>> family_of(Path("fed_emnist_train.h5")) == family_of(Path("fed_emnist_test.h5"))
-    True
+    >>> name_without_split(Path("fed_emnist_train.h5"))
+    'fed_emnist_*.h5'
     """
     return SPLIT.sub("*", path.name)

@@ -1,7 +1,7 @@
 """The official binary files of CIFAR-10 and CIFAR-100.
 
-A record is the label (CIFAR-10) or the coarse and the fine label (CIFAR-100), a byte each, then 3072 bytes:
-the red, the green and the blue plane of 32 x 32. The pickled version of the files is never opened.
+A record is one byte for the label (CIFAR-10), or one each for the coarse and the fine label (CIFAR-100), then
+3072 bytes: the red, green and blue planes of 32 x 32. The pickled version of the files is never opened.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.readers.base import Candidate, File, RawClient, SplitSource, bad
+from fedopt.data.readers.base import FileSet, RawClient, SourceFile, SplitSource, data_error
+from fedopt.errors import DataError
 
 PIXELS = 3 * 32 * 32
 Bytes = NDArray[np.uint8]
 
 
 class Layout(NamedTuple):
-    """Which files a version has, and which labels stand before the pixels."""
+    """The files of a version, and the labels before the pixels."""
 
     labels: dict[str, int]  # name and number of classes, in the order of the bytes
     files: dict[str, tuple[str, ...]]
@@ -34,60 +35,61 @@ LAYOUTS = {
     "cifar100": Layout({"coarse_label": 20, "label": 100}, {"train": ("train.bin",), "test": ("test.bin",)}),
 }
 
-# The positions of each client's examples, for a split and its labels.
-Deal = Callable[[str, dict[str, Bytes]], Sequence[NDArray[np.int64]]]
+# (split, labels by name) -> the positions of each client's examples
+Partition = Callable[[str, dict[str, Bytes]], Sequence[NDArray[np.int64]]]
 
 
-def candidates(files: Sequence[File], dataset: str, deal: Deal) -> list[Candidate]:
-    """The official files among `files`, one set per directory, dealt to clients by `deal`."""
+def find_file_sets(files: Sequence[SourceFile], dataset: str, partition: Partition) -> list[FileSet]:
+    """Return the official files among `files`, one set per directory. `partition` assigns them to clients."""
     layout = LAYOUTS[dataset]
-    wanted = {name for names in layout.files.values() for name in names}
-    by_directory: dict[str, dict[str, File]] = {}
+    names = [name for split_names in layout.files.values() for name in split_names]
+    by_directory: dict[str, dict[str, SourceFile]] = {}
     for file in files:
-        if file.path.name in wanted:
+        if file.path.name in names:
             by_directory.setdefault(str(file.path.parent), {})[file.path.name] = file
-    found = []
+    file_sets = []
     for present in by_directory.values():
-        if missing := sorted(wanted - set(present)):
-            first = next(iter(present.values()))
-            raise bad(str(first.origin.parent), f"{', '.join(missing)} not found beside {first.path.name}")
+        folder = next(iter(present.values())).origin.parent
+        if missing := sorted(set(names) - set(present)):
+            why = f"{', '.join(missing)} not found beside {next(iter(present))}"
+            raise DataError(f"{folder}: {why}", path=folder)
         splits = {
-            split: SplitSource(partial(clients, [present[name] for name in names], layout, split, deal))
-            for split, names in layout.files.items()
+            split: SplitSource(
+                partial(read_clients, [present[name] for name in split_names], layout, split, partition)
+            )
+            for split, split_names in layout.files.items()
         }
-        chosen = tuple(present[name] for names in layout.files.values() for name in names)
-        found.append(Candidate("official binary", str(chosen[0].origin.parent), splits, chosen))
-    return found
+        files_of_set = tuple(present[name] for name in names)
+        file_sets.append(FileSet("official binary", str(folder), splits, files_of_set))
+    return file_sets
 
 
-def clients(files: Sequence[File], layout: Layout, split: str, deal: Deal) -> Iterator[RawClient]:
-    """The clients that the partition makes, with ids "0", "1", ... as TFF has them."""
-    records = np.concatenate([read(file, layout) for file in files])
+def read_clients(
+    files: Sequence[SourceFile], layout: Layout, split: str, partition: Partition
+) -> Iterator[RawClient]:
+    """Read the clients of the partition, with ids "0", "1", ... as in TFF."""
+    records = np.concatenate([read_records(file, layout) for file in files])
     labels = {name: records[:, at] for at, name in enumerate(layout.labels)}
-    shown = files[0].shown if len(files) == 1 else f"{files[0].shown} and its siblings"
-    for number, positions in enumerate(deal(split, labels)):
+    file = files[0]
+    if len(files) > 1:
+        file = file._replace(display=f"{file.display} and the other batches")
+    for number, positions in enumerate(partition(split, labels)):
         planes = records[positions, len(layout.labels) :].reshape(-1, 3, 32, 32)
-        yield RawClient(
-            shown,
-            str(number),
-            {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1))}
-            | {name: of[positions] for name, of in labels.items()},
-        )
+        image = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+        own_labels = {name: values[positions] for name, values in labels.items()}
+        yield RawClient(file, str(number), {"image": image, **own_labels})
 
 
-def read(file: File, layout: Layout) -> Bytes:
-    """The records of a file, (n, bytes), with labels in range."""
+def read_records(file: SourceFile, layout: Layout) -> Bytes:
+    """Return the records of a file, (n, bytes), after checking the labels."""
     size, length = file.path.stat().st_size, len(layout.labels) + PIXELS
     if size == 0 or size % length:
-        raise bad(
-            file.shown,
-            f"has {size:,} bytes, which is not a whole number of records of {length:,}; the file is cut or "
-            "of another kind: get it again",
-        )
+        why = f"has {size:,} bytes, which is not a multiple of the record size {length:,}; get the file again"
+        raise data_error(file, why)
     records = np.memmap(file.path, dtype=np.uint8, mode="r").reshape(-1, length)
     for at, (name, classes) in enumerate(layout.labels.items()):
-        outside = np.flatnonzero(records[:, at] >= classes)
-        if outside.size:
-            where = f"record {outside[0]}: {name} {records[outside[0], at]}"
-            raise bad(file.shown, f"{where} is out of range; allowed: 0 to {classes - 1}")
+        invalid = np.flatnonzero(records[:, at] >= classes)
+        if invalid.size:
+            where = f"record {invalid[0]}: {name} {records[invalid[0], at]}"
+            raise data_error(file, f"{where} is out of range; allowed: 0 to {classes - 1}")
     return records

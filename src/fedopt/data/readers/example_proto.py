@@ -1,4 +1,4 @@
-"""`tf.train.Example` without TensorFlow: the protobuf wire format of one message with a map in it.
+"""Decode `tf.train.Example` without TensorFlow, from the protobuf wire format.
 
 Example  { Features features = 1; }
 Features { map<string, Feature> feature = 1; }     an entry of a map is a message { key = 1; value = 2; }
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 BYTES_LIST, FLOAT_LIST, INT64_LIST = 1, 2, 3
 
-Value = list[bytes] | NDArray[Any]
+ProtoValue = list[bytes] | NDArray[Any]
 
 
-def decode(blob: bytes, wanted: Collection[str]) -> dict[str, Value]:
-    r"""The wanted features of an Example; ValueError where the bytes are not one.
+def decode(blob: bytes, wanted: Collection[str]) -> dict[str, ProtoValue]:
+    r"""Return the wanted features of an Example. Raise ValueError if the bytes are not an Example.
 
     >>> decode(b"\x0a", ["y"])
     Traceback (most recent call last):
-    ValueError: a number is cut
+    ValueError: a number is truncated
     """
-    found: dict[str, Value] = {}
+    values: dict[str, ProtoValue] = {}
     for number, _, features in _messages(blob):
         if number != 1:
             continue
@@ -34,12 +34,12 @@ def decode(blob: bytes, wanted: Collection[str]) -> dict[str, Value]:
             if inner == 1:
                 key, feature = _entry(entry, wanted)
                 if key in wanted:
-                    found[key] = _feature(feature)
-    return found
+                    values[key] = _feature(feature)
+    return values
 
 
-def keys(blob: bytes) -> set[str]:
-    """The names of the features of an Example."""
+def feature_names(blob: bytes) -> set[str]:
+    """Return the names of the features of an Example."""
     return {
         _entry(entry)[0]
         for number, _, features in _messages(blob)
@@ -50,7 +50,7 @@ def keys(blob: bytes) -> set[str]:
 
 
 def varints(packed: bytes) -> NDArray[np.int64]:
-    """Numbers of 1 to 10 bytes, seven bits in each, the lowest first; the top bit says that more follow.
+    """Decode numbers of 1 to 10 bytes. Each byte has seven bits, lowest first; the top bit means "continued".
 
     >>> varints(bytes([1, 0xAC, 0x02]))
     array([  1, 300])
@@ -60,7 +60,7 @@ def varints(packed: bytes) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     last = raw < 0x80
     if not last[-1]:
-        raise ValueError("a number is cut")
+        raise ValueError("a number is truncated")
     starts = np.flatnonzero(np.concatenate(([True], last[:-1])))
     place = np.arange(raw.size) - np.repeat(starts, np.diff(np.append(starts, raw.size)))
     if place.max() > 9:
@@ -70,7 +70,7 @@ def varints(packed: bytes) -> NDArray[np.int64]:
 
 
 def _entry(data: bytes, wanted: Collection[str] | None = None) -> tuple[str, bytes]:
-    """Key and value; the value is left out where the key is not wanted."""
+    """Return key and value. The value is not read if the key is not wanted."""
     key, value = b"", b""
     for number, wire, content in _messages(data):
         if wire == LENGTH and number == 1:
@@ -82,8 +82,8 @@ def _entry(data: bytes, wanted: Collection[str] | None = None) -> tuple[str, byt
     return key.decode(), value
 
 
-def _feature(data: bytes) -> Value:
-    value: Value = []
+def _feature(data: bytes) -> ProtoValue:
+    value: ProtoValue = []
     for number, wire, content in _messages(data):
         if wire != LENGTH:
             continue
@@ -97,7 +97,7 @@ def _feature(data: bytes) -> Value:
 
 
 def _numbers(data: bytes, unpacked: int) -> NDArray[Any]:
-    """A repeated number: packed in one or more runs, or one by one."""
+    """Decode a repeated number, packed or unpacked."""
     runs = [
         content for number, wire, content in _messages(data) if number == 1 and wire in (LENGTH, unpacked)
     ]
@@ -105,12 +105,12 @@ def _numbers(data: bytes, unpacked: int) -> NDArray[Any]:
     if unpacked == VARINT:
         return varints(joined)
     if len(joined) % 4:
-        raise ValueError("a list of floats is cut")
+        raise ValueError("a list of floats is truncated")
     return np.frombuffer(joined, dtype="<f4")
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The fields of a message: number, wire type and the bytes of the value."""
+    """Iterate over the fields of a message: number, wire type, bytes of the value."""
     at, end = 0, len(data)
     while at < end:
         tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at)
@@ -127,7 +127,7 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         else:
             raise ValueError(f"unknown wire type {wire}")
         if stop > end:
-            raise ValueError("a field is cut")
+            raise ValueError("a field is truncated")
         yield tag >> 3, wire, data[at:stop]
         at = stop
 
@@ -145,4 +145,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             if shift > 63:
                 raise ValueError("a number is longer than 64 bits")
     except IndexError:
-        raise ValueError("a number is cut") from None
+        raise ValueError("a number is truncated") from None

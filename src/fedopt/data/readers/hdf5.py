@@ -1,7 +1,7 @@
 """TFF's HDF5 layout: a group /examples/<client> with one dataset per field, a row per example.
 
-Links to other files, virtual datasets and raw external storage are refused: a data file has no business
-reading other files of the machine.
+External links, virtual datasets and external storage are rejected, because they could read other files of
+the machine.
 """
 
 from __future__ import annotations
@@ -15,126 +15,126 @@ import h5py
 import numpy as np
 
 from fedopt.data.readers.base import (
-    Candidate,
     Field,
-    File,
+    FileSet,
     RawClient,
+    SourceFile,
     SplitSource,
-    bad,
-    client_id,
-    damaged,
-    family_of,
-    split_of,
+    data_error,
+    decode_client_id,
+    name_without_split,
+    split_from_name,
+    unreadable,
 )
 
-# A dataset may claim any shape without storing it; compressed images stay far below this.
+# A dataset can declare any shape without storing it. Compressed images stay far below these limits.
 MAX_RATIO = 1000
 MAX_BYTES = 1 << 30
-PROBES = 3
+CLIENTS_TO_PROBE = 3
 
 ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
 
 
-def candidates(files: Sequence[File], fields: Sequence[str]) -> list[Candidate]:
-    """Sets of files, one per split, whose clients have the first of these fields: it tells them apart."""
-    families: dict[str, dict[str, File]] = {}
+def find_file_sets(files: Sequence[SourceFile], fields: Sequence[str]) -> list[FileSet]:
+    """Return the sets of files, one file per split, whose clients have the field `fields[0]`."""
+    file_sets: dict[str, dict[str, SourceFile]] = {}
     for file in files:
-        split = split_of(file.path)
-        if split is None or fields[0] not in field_names(file):
-            continue
-        family = families.setdefault(str(file.path.with_name(family_of(file.path))), {})
-        family[split] = file
+        split = split_from_name(file.path)
+        if split is not None and fields[0] in field_names(file):
+            file_sets.setdefault(str(file.path.with_name(name_without_split(file.path))), {})[split] = file
     return [
-        Candidate(
+        FileSet(
             format="TFF HDF5",
-            label=(by_split.get("train") or next(iter(by_split.values()))).shown,
+            label=(by_split.get("train") or next(iter(by_split.values()))).display,
             splits={
-                split: SplitSource(partial(clients, file, tuple(fields)), count(file))
+                split: SplitSource(partial(read_clients, file, tuple(fields)), count_clients(file))
                 for split, file in by_split.items()
             },
             files=tuple(by_split.values()),
         )
-        for by_split in families.values()
+        for by_split in file_sets.values()
     ]
 
 
-def field_names(file: File) -> set[str]:
-    """The fields of the first few clients."""
-    found: set[str] = set()
-    with _opened(file) as examples, _reading(file):
-        for name in islice(examples, PROBES):
-            found |= set(_client(file, examples, name, name))
-    return found
+def field_names(file: SourceFile) -> set[str]:
+    """Return the fields of the first few clients."""
+    names: set[str] = set()
+    with _open_examples(file) as examples, _convert_errors(file):
+        for name in islice(examples, CLIENTS_TO_PROBE):
+            names |= set(_client_group(file, examples, name, name))
+    return names
 
 
-def count(file: File) -> int:
-    """How many clients the file holds."""
-    with _opened(file) as examples:
+def count_clients(file: SourceFile) -> int:
+    with _open_examples(file) as examples:
         return len(examples)
 
 
-def clients(file: File, fields: Sequence[str]) -> Iterator[RawClient]:
-    """The clients in the order of their ids, one in memory at a time."""
+def read_clients(file: SourceFile, fields: Sequence[str]) -> Iterator[RawClient]:
+    """Read the clients in the order of their ids, one at a time."""
     size = file.path.stat().st_size
-    with _opened(file) as examples:
-        with _reading(file):
+    with _open_examples(file) as examples:
+        with _convert_errors(file):
             names = sorted(examples)
         for name in names:
-            client = client_id(file.shown, name.encode("utf-8", "surrogateescape"))
-            with _reading(file, client):
-                group = _client(file, examples, name, client)
-                found = {field: _field(file, group, field, client, size) for field in fields}
-            yield RawClient(file.shown, client, found)
+            client = decode_client_id(file, name.encode("utf-8", "surrogateescape"))
+            with _convert_errors(file, client):
+                group = _client_group(file, examples, name, client)
+                values = {field: _read_field(file, group, field, client, size) for field in fields}
+            yield RawClient(file, client, values)
 
 
-def _client(file: File, examples: h5py.Group, name: str, client: str) -> h5py.Group:
+def _client_group(file: SourceFile, examples: h5py.Group, name: str, client: str) -> h5py.Group:
     if not isinstance(examples.get(name, getlink=True), h5py.HardLink):
-        raise bad(file.shown, "is a link to elsewhere, which is not followed", client)
+        raise data_error(file, "is a link, which is not followed", client=client)
     group = examples[name]
     if not isinstance(group, h5py.Group):
-        raise bad(file.shown, "is not a group of fields; expected /examples/<client>/<field>", client)
+        why = "is not a group of fields; expected /examples/<client>/<field>"
+        raise data_error(file, why, client=client)
     return group
 
 
-def _field(file: File, group: h5py.Group, field: str, client: str, file_size: int) -> Field:
-    if not isinstance(group.get(field, getlink=True), h5py.HardLink):
-        missing = field not in group
-        why = f"has no field {field!r}" if missing else f"field {field!r} is a link, which is not followed"
-        raise bad(file.shown, why, client)
+def _read_field(file: SourceFile, group: h5py.Group, field: str, client: str, file_size: int) -> Field:
+    link = group.get(field, getlink=True)  # does not follow the link
+    if link is None:
+        raise data_error(file, f"has no field {field!r}", client=client)
+    if not isinstance(link, h5py.HardLink):
+        raise data_error(file, f"field {field!r} is a link, which is not followed", client=client)
     data = group[field]
     if not isinstance(data, h5py.Dataset) or data.ndim < 1:
-        raise bad(file.shown, f"field {field!r} is not an array with a row per example", client)
+        raise data_error(file, f"field {field!r} is not an array with a row per example", client=client)
     if data.is_virtual or data.external:
-        raise bad(file.shown, f"field {field!r} lies in another file, which is not read", client)
+        raise data_error(file, f"field {field!r} is stored in another file, which is not read", client=client)
     if data.nbytes > max(MAX_BYTES, MAX_RATIO * file_size):
-        raise bad(file.shown, f"field {field!r} claims {data.nbytes:,} bytes, far more than the file", client)
+        why = f"field {field!r} declares {data.nbytes:,} bytes, far more than the file has"
+        raise data_error(file, why, client=client)
     if data.dtype.kind in "OS":
-        return _strings(file, data[()], field, client)
+        return _read_text(file, data[()], field, client)
     return np.asarray(data[()])
 
 
-def _strings(file: File, values: np.ndarray, field: str, client: str) -> list[bytes]:
+def _read_text(file: SourceFile, values: np.ndarray, field: str, client: str) -> list[bytes]:
     rows = [value.encode() if isinstance(value, str) else value for value in values.tolist()]
     if values.ndim != 1 or not all(isinstance(row, bytes) for row in rows):
-        raise bad(file.shown, f"field {field!r} is not a list of texts", client)
+        raise data_error(file, f"field {field!r} is not a list of texts", client=client)
     return rows
 
 
 @contextmanager
-def _opened(file: File) -> Iterator[h5py.Group]:
-    with _reading(file):
-        handle = h5py.File(file.path, "r", locking=False)  # some file systems cannot lock
+def _open_examples(file: SourceFile) -> Iterator[h5py.Group]:
+    with _convert_errors(file):
+        handle = h5py.File(file.path, "r", locking=False)  # some file systems do not support locks
     with handle:
-        with _reading(file):
+        with _convert_errors(file):
             examples = handle.get("examples")
         if not isinstance(examples, h5py.Group):
-            raise bad(file.shown, "has no group /examples; expected TFF's layout /examples/<client>/<field>")
+            raise data_error(file, "has no group /examples; expected TFF's layout /examples/<client>/<field>")
         yield examples
 
 
 @contextmanager
-def _reading(file: File, client: str | None = None) -> Iterator[None]:
+def _convert_errors(file: SourceFile, client: str | None = None) -> Iterator[None]:
     try:
         yield
     except ERRORS as error:
-        raise damaged(file.shown, error, client) from None
+        raise unreadable(file, error, client=client) from None

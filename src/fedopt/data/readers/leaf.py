@@ -1,10 +1,9 @@
 """LEAF's JSON: {"users": [...], "num_samples": [...], "user_data": {user: {"x": [...], "y": [...]}}}.
 
-FEMNIST's x are 784 floats with the background at 1.0, and y the class in TFF's order. Shakespeare's x are 80
-characters and y the next one, a window that moves by one character; windows that continue each other are put
-together again to the text they were cut from, which is one snippet.
-
-One file is in memory at a time; LEAF writes a file per hundred users.
+FEMNIST: x are 784 floats with background 1.0; y is the class in TFF's order. Shakespeare: x are windows of 80
+characters, each shifted by one, and y is the next character. Consecutive windows are joined to the text from
+which they were cut, which is one snippet. One file is in memory at a time; LEAF writes about a hundred users
+per file.
 """
 
 from __future__ import annotations
@@ -16,7 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from fedopt.data.readers.base import Candidate, Field, File, RawClient, SplitSource, bad, damaged, split_of
+from fedopt.data.readers.base import (
+    Field,
+    FileSet,
+    RawClient,
+    SourceFile,
+    SplitSource,
+    data_error,
+    split_from_name,
+    unreadable,
+)
 
 PEEK = 1 << 16
 KEYS = (b'"users"', b'"user_data"')
@@ -25,36 +33,40 @@ NOTES = {
 }
 
 
-def candidates(files: Sequence[File], dataset: str) -> list[Candidate]:
-    """The LEAF files among `files` as one set, for `emnist` or `shakespeare`."""
-    by_split: dict[str, list[File]] = {}
+def find_file_sets(files: Sequence[SourceFile], dataset: str) -> list[FileSet]:
+    """Return the LEAF files among `files` as one set, for `emnist` or `shakespeare`."""
+    by_split: dict[str, list[SourceFile]] = {}
     for file in files:
-        split = split_of(file.path)
-        if split is not None and _looks_like_leaf(file):
+        split = split_from_name(file.path)
+        if split is not None and _has_leaf_keys(file):
             by_split.setdefault(split, []).append(file)
     if not by_split:
         return []
-    chosen = [file for some in by_split.values() for file in some]
-    splits = {split: SplitSource(partial(clients, some, dataset)) for split, some in by_split.items()}
+    all_files = [file for split_files in by_split.values() for file in split_files]
+    splits = {
+        split: SplitSource(partial(read_clients, split_files, dataset))
+        for split, split_files in by_split.items()
+    }
     notes = NOTES.get(dataset, {})
-    return [Candidate("LEAF JSON", str(chosen[0].origin.parent), splits, tuple(chosen), notes)]
+    return [FileSet("LEAF JSON", str(all_files[0].origin.parent), splits, tuple(all_files), notes)]
 
 
-def clients(files: Sequence[File], dataset: str) -> Iterator[RawClient]:
-    """The users of all files, in the files' order."""
+def read_clients(files: Sequence[SourceFile], dataset: str) -> Iterator[RawClient]:
+    """Read the users of all files in file order."""
     for file in files:
         content = _load(file)
         counts = dict(zip(content["users"], content["num_samples"], strict=True))
         for user in content["users"]:
             x, y = _samples(file, user, content["user_data"].pop(user, None))
-            # LEAF's own test files of Shakespeare state 79 windows too many, so there it is not checked.
+            # LEAF's own Shakespeare test files declare 79 windows too many, so they are not checked.
             if dataset == "emnist" and counts[user] != len(y):
-                raise bad(file.shown, f"has {len(y)} samples, and num_samples says {counts[user]}", user)
-            fields = _femnist(file, user, x, y) if dataset == "emnist" else _shakespeare(file, user, x, y)
-            yield RawClient(file.shown, user, fields)
+                why = f"has {len(y)} samples, but num_samples is {counts[user]}"
+                raise data_error(file, why, client=user)
+            convert = _femnist_fields if dataset == "emnist" else _shakespeare_fields
+            yield RawClient(file, user, convert(file, user, x, y))
 
 
-def _looks_like_leaf(file: File) -> bool:
+def _has_leaf_keys(file: SourceFile) -> bool:
     with open(file.path, "rb") as stream:
         head = stream.read(PEEK)
         stream.seek(max(0, file.path.stat().st_size - PEEK))
@@ -62,63 +74,59 @@ def _looks_like_leaf(file: File) -> bool:
     return any(key in head or key in tail for key in KEYS)
 
 
-def _load(file: File) -> dict[str, Any]:
+def _load(file: SourceFile) -> dict[str, Any]:
     try:
         with open(file.path, "rb") as stream:
             content = json.load(stream)
     except UnicodeDecodeError as error:
-        raise bad(file.shown, f"is not valid UTF-8 ({error.reason} at byte {error.start:,})") from None
+        raise data_error(file, f"is not valid UTF-8 ({error.reason} at byte {error.start:,})") from None
     except (ValueError, RecursionError, OSError) as error:
-        raise damaged(file.shown, error) from None
+        raise unreadable(file, error) from None
     if not isinstance(content, dict):
-        raise bad(file.shown, "is not LEAF's layout: expected an object")
-    types = {"users": list, "num_samples": list, "user_data": dict}
-    for key, kind in types.items():
+        raise data_error(file, "does not have LEAF's layout: expected an object")
+    for key, kind in {"users": list, "num_samples": list, "user_data": dict}.items():
         if not isinstance(content.get(key), kind):
-            raise bad(file.shown, f"is not LEAF's layout: {key!r} is missing or of another type")
+            raise data_error(file, f"does not have LEAF's layout: {key!r} is missing or has another type")
     if not all(isinstance(user, str) and user for user in content["users"]):
-        raise bad(file.shown, "is not LEAF's layout: `users` are not all names")
+        raise data_error(file, "does not have LEAF's layout: `users` must be names")
     if len(content["users"]) != len(content["num_samples"]):
-        raise bad(file.shown, "is not LEAF's layout: `users` and `num_samples` differ in length")
+        raise data_error(file, "does not have LEAF's layout: `users` and `num_samples` differ in length")
     return content
 
 
-def _samples(file: File, user: str, data: Any) -> tuple[list[Any], list[Any]]:
+def _samples(file: SourceFile, user: str, data: Any) -> tuple[list[Any], list[Any]]:
     _encode(file, user, user)
-    if (
-        not isinstance(data, dict)
-        or not isinstance(data.get("x"), list)
-        or not isinstance(data.get("y"), list)
-    ):
-        raise bad(file.shown, "has no lists `x` and `y` in user_data, or is listed twice", user)
-    x, y = data["x"], data["y"]
+    x, y = (data.get("x"), data.get("y")) if isinstance(data, dict) else (None, None)
+    if not isinstance(x, list) or not isinstance(y, list):
+        why = "has no lists `x` and `y` in user_data, or occurs twice in `users`"
+        raise data_error(file, why, client=user)
     if len(x) != len(y):
-        raise bad(file.shown, f"has {len(x)} x and {len(y)} y", user)
+        raise data_error(file, f"has {len(x)} x and {len(y)} y", client=user)
     if not y:
-        raise bad(file.shown, "has no examples; leave it out of the file", user)
+        raise data_error(file, "has no examples; remove it from the file", client=user)
     return x, y
 
 
-def _femnist(file: File, user: str, x: list[Any], y: list[Any]) -> dict[str, Field]:
+def _femnist_fields(file: SourceFile, user: str, x: list[Any], y: list[Any]) -> dict[str, Field]:
     try:
         pixels, labels = np.array(x, dtype=np.float64), np.array(y)
     except (ValueError, TypeError):
-        raise bad(file.shown, "x are not lists of 784 numbers", user) from None
+        raise data_error(file, "x are not lists of 784 numbers", client=user) from None
     if pixels.shape[1:] != (784,):
-        raise bad(file.shown, f"x have shape {pixels.shape[1:]}; expected 784 numbers each", user)
+        raise data_error(file, f"x have shape {pixels.shape[1:]}; expected 784 numbers each", client=user)
     if labels.dtype.kind not in "iu":
-        raise bad(file.shown, "y are not integers", user)
+        raise data_error(file, "y are not integers", client=user)
     return {"pixels": pixels, "label": labels}
 
 
-def _shakespeare(file: File, user: str, x: list[Any], y: list[Any]) -> dict[str, Field]:
+def _shakespeare_fields(file: SourceFile, user: str, x: list[Any], y: list[Any]) -> dict[str, Field]:
     if not all(isinstance(text, str) and text for text in [*x, *y]):
-        raise bad(file.shown, "x and y are not texts", user)
+        raise data_error(file, "x and y are not texts", client=user)
     return {"snippets": [_encode(file, user, text) for text in join_windows(x, y)]}
 
 
 def join_windows(x: Sequence[str], y: Sequence[str]) -> list[str]:
-    """The texts from which windows were cut.
+    """Return the texts from which windows were cut.
 
     >>> join_windows(["To b", "o be", "Exit"], ["e", ",", "."])
     ['To be,', 'Exit.']
@@ -134,8 +142,8 @@ def join_windows(x: Sequence[str], y: Sequence[str]) -> list[str]:
     return ["".join(parts) for parts in texts]
 
 
-def _encode(file: File, user: str, text: str) -> bytes:
+def _encode(file: SourceFile, user: str, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise bad(file.shown, "text holds half a character (a lone surrogate)", user) from None
+        raise data_error(file, "text has an incomplete character (a lone surrogate)", client=user) from None

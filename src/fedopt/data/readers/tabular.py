@@ -1,297 +1,355 @@
-"""A user's own table, CSV or Parquet: a row per example, one column with the client, one with the label.
+"""A user's table in CSV or Parquet: a row per example, a client column, a label column and features.
 
-Rows may come in any order. They are written to a spool on disk as they are read and gathered by client from
-there, so that memory holds some bytes per row and not the rows.
+Arrow reads both formats as batches of typed columns, so one code path checks and converts them. Rows may be
+in any order. Features are written to a temporary file while reading and grouped by client afterwards, so
+memory holds the client, the split and the label of each row, but not its features.
 """
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute, csv, parquet
 
 from fedopt import rng
-from fedopt.data.readers.base import Candidate, File, RawClient, SplitSource, bad, damaged, split_of
-from fedopt.errors import UserError, unknown
+from fedopt.data.readers.base import (
+    FileSet,
+    RawClient,
+    SourceFile,
+    SplitSource,
+    TableColumns,
+    data_error,
+    split_from_name,
+    unreadable,
+)
+from fedopt.errors import DataError, UnknownName, unknown
 from fedopt.files import disk_errors
 
-BATCH = 8192
+ROWS_PER_BATCH = 8192  # of Parquet files
+BYTES_PER_BLOCK = 8 << 20  # of CSV files; a row must fit into a block
 DELIMITERS = ",;\t"
-Array = NDArray[Any]
+SPLITS = ("train", "test", "heldout")
+LARGEST_FEATURE = float(np.finfo(np.float32).max)
+LARGEST_LABEL = 2.0**53  # larger integers are not exact in double precision
+Numbers = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Which column is what; the features are all others unless they are named."""
-
-    client: str
-    label: str
-    features: tuple[str, ...] = ()
-    split: str | None = None
-    test_share: float = 0.2  # of each client's rows, where neither file names nor a column say the split
-    seed: int = 0
-
-
-class Batch(NamedTuple):
-    """Some rows of a table."""
-
-    clients: list[str]
-    splits: list[str]  # empty without a split column
-    numbers: Array  # (rows, features + 1) float64, the label last
-    first: int  # the number of the first row, for errors
-
-
-def candidates(files: Sequence[File], roles: Roles, spool: Path) -> list[Candidate]:
-    """All tables among `files` as one set."""
-    tables = [file for file in files if file.kind == "parquet" or _is_csv(file, alone=len(files) == 1)]
+def find_file_sets(files: Sequence[SourceFile], columns: TableColumns, scratch: Path) -> list[FileSet]:
+    """Return all tables among `files` as one set. `scratch` is a directory for temporary files."""
+    tables = [file for file in files if file.format == "parquet" or _is_csv(file, only=len(files) == 1)]
     if not tables:
         return []
-    features = roles.features or _features(tables[0], roles)
-    with disk_errors(spool):
-        spool.mkdir(parents=True, exist_ok=True)
-    rows = _Rows(spool / "rows.f64", len(features) + 1)
+    features = columns.features or _other_columns(tables[0], columns)
+    with disk_errors(scratch):
+        scratch.mkdir(parents=True, exist_ok=True)
+    table = _Table(scratch / "features.f32", columns, features)
     for file in tables:
-        rows.read(file, roles, features)
-    splits = rows.splits(tables, roles)
-    label = "integer" if rows.integer_labels else "float32"
-    notes = {"features": list(features), "label": f"{roles.label} ({label})", "client": roles.client}
-    if rows.cut:
-        notes["test"] = f"{roles.test_share:g} of each client's rows, drawn with seed {roles.seed}"
-    return [Candidate("table", tables[0].shown, splits, tuple(tables), notes)]
+        table.read(file)
+    splits = table.splits(tables)
+    label = "text" if table.labels.is_text else "integer" if table.labels.are_integers else "float32"
+    notes: dict[str, Any] = {
+        "features": list(features),
+        "label": f"{columns.label} ({label})",
+        "client": columns.client,
+    }
+    if table.labels.is_text:
+        notes["labels"] = table.labels.text_to_integer()
+    if table.is_split_at_random:
+        notes["test"] = f"{columns.test_share:g} of each client's rows, drawn with seed {columns.seed}"
+    return [FileSet("table", tables[0].display, splits, tuple(tables), notes)]
 
 
-class _Rows:
-    """The rows of all files: numbers on disk, client and split codes in memory."""
+class _Table:
+    """The rows of all files: features on disk; clients, splits and labels in memory."""
 
-    def __init__(self, path: Path, width: int) -> None:
-        self.path, self.width = path, width
-        self.clients: dict[str, int] = {}
-        self.names: dict[str, int] = {}
-        self.client_codes: list[Array] = []
-        self.split_codes: list[Array] = []
-        self.integer_labels, self.cut = True, False
-        self.file = ""
+    def __init__(self, path: Path, columns: TableColumns, features: Sequence[str]) -> None:
+        self.path, self.columns, self.features = path, columns, features
+        self.client_codes, self.split_codes = _Codes(), _Codes()
+        self.labels = _Labels(columns.label)
+        self.is_split_at_random = False
 
-    def read(self, file: File, roles: Roles, features: Sequence[str]) -> None:
-        self.file = self.file or file.shown
-        named = split_of(file.path) or ""
-        for batch in _batches(file, roles, features):
-            _check(file, batch, (*features, roles.label))
-            labels = batch.numbers[:, -1]
-            self.integer_labels &= bool((labels == np.rint(labels)).all())
-            self.client_codes.append(_codes(batch.clients, self.clients))
-            self.split_codes.append(_codes(batch.splits or [named] * len(batch.clients), self.names))
-            with disk_errors(self.path), open(self.path, "ab") as spool:
-                spool.write(batch.numbers.astype("<f8").tobytes())
+    def read(self, file: SourceFile) -> None:
+        """Append the rows of a file."""
+        named_split = split_from_name(file.path) or ""
+        for rows in _read_rows(file, self.columns, self.features):
+            rows.check_text(rows.clients, self.columns.client)
+            splits = pa.array([named_split] * len(rows.clients), pa.string())
+            if self.columns.split is not None:
+                splits = rows.text(self.columns.split)
+                valid = compute.is_in(splits, pa.array(SPLITS))
+                rows.check(valid, self.columns.split, f"is not a split; allowed: {', '.join(SPLITS)}")
+            self.client_codes.add(rows.clients)
+            self.split_codes.add(splits)
+            self.labels.add(rows)
+            features = np.stack([rows.numbers(name, LARGEST_FEATURE) for name in self.features], axis=1)
+            with disk_errors(self.path), open(self.path, "ab") as output:
+                output.write(features.astype("<f4").tobytes())
 
-    def splits(self, files: Sequence[File], roles: Roles) -> dict[str, SplitSource]:
-        """Clients of each split; where nothing names a split, a share of each client's rows is the test."""
-        if not self.client_codes:
-            raise bad(files[0].shown, "holds no rows")
-        clients, names = np.concatenate(self.client_codes), np.concatenate(self.split_codes)
-        if set(self.names) == {""}:
-            self.cut = True
-            return self._cut(clients, roles)
-        if "" in self.names:
-            raise UserError(
-                f"some files of {files[0].path.parent} have train or test in their name and others do not; "
-                "name all, or give --split-column"
+    def splits(self, files: Sequence[SourceFile]) -> dict[str, SplitSource]:
+        """Return the clients of each split. Without named splits, draw a share of each client's rows."""
+        if not self.client_codes.parts:
+            raise data_error(files[0], "holds no rows")
+        clients, splits = self.client_codes.all(), self.split_codes.all()
+        names = self.split_codes.known
+        if set(names) == {""}:
+            self.is_split_at_random = True
+            test = self._draw_test_rows(files[0], clients)
+            chosen = {"train": np.flatnonzero(~test), "test": np.flatnonzero(test)}
+        elif "" in names:
+            folder = files[0].path.parent
+            raise DataError(
+                f"some files of {folder} have train or test in their name and others do not; "
+                "rename them, or give --split-column",
+                path=folder,
             )
+        else:
+            chosen = {name: np.flatnonzero(splits == code) for name, code in names.items()}
+        labels = self.labels.all()
         return {
-            split: self._source(clients, np.flatnonzero(names == code)) for split, code in self.names.items()
+            name: SplitSource(
+                partial(self._clients, files[0], clients, labels, rows), len(np.unique(clients[rows]))
+            )
+            for name, rows in chosen.items()
         }
 
-    def _cut(self, clients: Array, roles: Roles) -> dict[str, SplitSource]:
+    def _draw_test_rows(self, file: SourceFile, clients: Numbers) -> Numbers:
         test = np.zeros(len(clients), dtype=bool)
-        order, bounds = _by_client(clients, np.arange(len(clients)))
-        for client, code in self.clients.items():
-            rows = order[bounds[code] : bounds[code + 1]]
-            n = min(max(1, round(roles.test_share * len(rows))), len(rows) - 1)
-            test[rng.generator(roles.seed, "holdout", client).permutation(rows)[:n]] = True
+        order, starts = _group_by_client(clients, np.arange(len(clients)))
+        for client, code in self.client_codes.known.items():
+            rows = order[starts[code] : starts[code + 1]]
+            count = min(max(1, round(self.columns.test_share * len(rows))), len(rows) - 1)
+            test[rng.generator(self.columns.seed, "holdout", client).permutation(rows)[:count]] = True
         if not test.any():
-            raise bad(self.file, "every client has a single row, so none can be held out for the test split")
-        return {
-            "train": self._source(clients, np.flatnonzero(~test)),
-            "test": self._source(clients, np.flatnonzero(test)),
-        }
+            raise data_error(file, "every client has a single row, so the test split would be empty")
+        return test
 
-    def _source(self, clients: Array, rows: Array) -> SplitSource:
-        return SplitSource(partial(self._clients, clients, rows), len(np.unique(clients[rows])))
-
-    def _clients(self, clients: Array, rows: Array) -> Iterator[RawClient]:
-        numbers = np.memmap(self.path, dtype="<f8", mode="r").reshape(-1, self.width)
-        order, bounds = _by_client(clients, rows)
-        for client in sorted(self.clients):
-            code = self.clients[client]
-            if code + 1 >= len(bounds) or bounds[code] == bounds[code + 1]:
-                continue  # this client has rows in another split only
-            own = numbers[order[bounds[code] : bounds[code + 1]]]
-            label = own[:, -1].astype(np.int64 if self.integer_labels else np.float32)
-            yield RawClient(self.file, client, {"features": own[:, :-1].astype(np.float32), "label": label})
+    def _clients(
+        self, file: SourceFile, clients: Numbers, labels: Numbers, rows: Numbers
+    ) -> Iterator[RawClient]:
+        features = np.memmap(self.path, dtype="<f4", mode="r").reshape(-1, len(self.features))
+        order, starts = _group_by_client(clients, rows)
+        for client, code in sorted(self.client_codes.known.items()):
+            own = order[starts[code] : starts[code + 1]]
+            if len(own):  # otherwise the client has rows in another split only
+                yield RawClient(file, client, {"features": features[own], "label": labels[own]})
 
 
-def _by_client(clients: Array, rows: Array) -> tuple[Array, Array]:
-    """Rows sorted by client in their own order, and where each client's begin."""
-    order = rows[np.argsort(clients[rows], kind="stable")]
-    return order, np.searchsorted(clients[order], np.arange(clients.max() + 2))
+class _Codes:
+    """A text column as integers, numbered by first occurrence."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+        self.parts: list[Numbers] = []
+
+    def add(self, values: pa.Array) -> None:
+        encoded = values.dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        codes = np.array([self.known.setdefault(name, len(self.known)) for name in names], dtype=np.int64)
+        self.parts.append(codes[encoded.indices.to_numpy()])
+
+    def all(self) -> Numbers:
+        return np.concatenate(self.parts)
 
 
-def _codes(names: Sequence[str], known: dict[str, int]) -> Array:
-    return np.fromiter((known.setdefault(name, len(known)) for name in names), np.int64, len(names))
+class _Labels:
+    """The label column. The first label determines whether labels are numbers or text."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.is_text: bool | None = None
+        self.are_integers = True
+        self.codes = _Codes()
+        self.numbers: list[Numbers] = []
+
+    def add(self, rows: _Rows) -> None:
+        if self.is_text is None:
+            self.is_text = rows.is_text(self.column)
+        if self.is_text:
+            self.codes.add(rows.text_labels(self.column))
+        else:
+            numbers = rows.numbers(self.column, LARGEST_LABEL)
+            self.are_integers &= bool((numbers == np.rint(numbers)).all())
+            self.numbers.append(numbers)
+
+    def text_to_integer(self) -> dict[str, int]:
+        """Return the integer of each text label: its position in sorted order."""
+        return {name: number for number, name in enumerate(sorted(self.codes.known))}
+
+    def all(self) -> Numbers:
+        """Return the labels of all rows, as int64 or float32."""
+        if self.is_text:
+            integers = self.text_to_integer()
+            return np.array([integers[name] for name in self.codes.known], dtype=np.int64)[self.codes.all()]
+        return np.concatenate(self.numbers).astype(np.int64 if self.are_integers else np.float32)
 
 
-def _check(file: File, batch: Batch, columns: Sequence[str]) -> None:
-    wrong = np.argwhere(~np.isfinite(batch.numbers))
-    if len(wrong):
-        row, column = wrong[0]
-        why = f"row {batch.first + row}: column {columns[column]!r} is empty or not finite"
-        raise bad(file.shown, why, batch.clients[row])
-    for row, client in enumerate(batch.clients):
-        if not client:
-            raise bad(file.shown, f"row {batch.first + row} has no client")
-    for row, split in enumerate(batch.splits):
-        if split not in ("train", "test", "heldout"):
-            why = f"row {batch.first + row}: split is {split!r}; allowed: train, test, heldout"
-            raise bad(file.shown, why, batch.clients[row])
+class _Rows(NamedTuple):
+    """Consecutive rows of a file, with conversions that report the first invalid cell."""
+
+    file: SourceFile
+    cells: pa.RecordBatch
+    first: int  # number of the first row; a CSV header is row 1
+    clients: pa.Array
+
+    def error(self, row: int, column: str, problem: str) -> DataError:
+        value, line = self.cells.column(column)[row].as_py(), self.first + row
+        shown = "" if value in (None, "") else f" {str(value)[:40]!r}"
+        why = f"row {line}: column {column!r}{shown} {problem}"
+        client = self.clients[row].as_py() or None
+        return data_error(self.file, why, client=client, line=line, column=column)
+
+    def check(self, valid: pa.Array | Numbers, column: str, problem: str) -> None:
+        """Raise an error for the first row that is not valid."""
+        for row in np.flatnonzero(~np.asarray(valid)).tolist():
+            raise self.error(row, column, problem)
+
+    def text(self, column: str) -> pa.Array:
+        """Return a column as text without missing values."""
+        values = compute.utf8_trim_whitespace(_as_text(self.cells.column(column)))
+        self.check_text(values, column)
+        return values
+
+    def check_text(self, values: pa.Array, column: str) -> None:
+        self.check(compute.not_equal(values, ""), column, "is missing")
+        one_line = compute.invert(compute.match_substring(values, "\n"))
+        self.check(one_line, column, "has a line break; a quotation mark may not be closed")
+
+    def is_text(self, column: str) -> bool:
+        """Whether the first value is text. In a CSV file, a number is not."""
+        first = self.cells.column(column)[:1]
+        return _has_text(first) and (self.file.format == "parquet" or not _is_number(first[0].as_py()))
+
+    def text_labels(self, column: str) -> pa.Array:
+        values = self.text(column)
+        if self.file.format != "parquet":
+            names = [name for name in values.unique().to_pylist() if not _is_number(name)]
+            valid = compute.is_in(values, pa.array(names, pa.string()))
+            self.check(valid, column, "is a number, but the first label is text")
+        return values
+
+    def numbers(self, column: str, largest: float) -> NDArray[np.float64]:
+        """Return a column of finite numbers up to `largest` in double precision."""
+        values = self.cells.column(column)
+        if _has_text(values):
+            values = compute.utf8_trim_whitespace(_as_text(values))
+            values = compute.if_else(compute.equal(values, ""), None, values)
+        try:
+            numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:
+            valid = np.array([cell is None or _is_number(cell) for cell in values.to_pylist()])
+            self.check(valid, column, "is not a number")
+            raise
+        except pa.ArrowNotImplementedError:
+            why = f"column {column!r} has type {values.type}; expected numbers"
+            raise data_error(self.file, why, column=column) from None
+        self.check(np.isfinite(numbers), column, "is missing or not finite")
+        self.check(np.abs(numbers) <= largest, column, f"is too large; allowed: up to {largest:.4g}")
+        return np.asarray(numbers)
 
 
-def _features(file: File, roles: Roles) -> tuple[str, ...]:
-    columns = _parquet(file).schema_arrow.names if file.kind == "parquet" else _header(file, roles)[0]
-    taken = {roles.client, roles.label, roles.split}
-    features = tuple(name for name in columns if name not in taken)
+def _read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str]) -> Iterator[_Rows]:
+    wanted = [columns.client, *([columns.split] if columns.split else []), *features, columns.label]
+    names, delimiter = _column_names(file, columns.client)
+    if len(set(names)) != len(names):
+        raise data_error(file, "has two columns of the same name")
+    for name in wanted:
+        if name not in names:
+            error = unknown("column", name, names)
+            raise UnknownName(f"{file.display}: {error}", kind="column", name=name, allowed=names)
+    wanted = list(dict.fromkeys(wanted))
+    is_parquet = file.format == "parquet"
+    first = 1 if is_parquet else 2
+    for batch in _parquet_batches(file, wanted) if is_parquet else _csv_batches(file, wanted, delimiter):
+        if batch.num_rows:
+            yield _Rows(file, batch, first, _as_text(batch.column(columns.client)))
+            first += batch.num_rows
+
+
+def _parquet_batches(file: SourceFile, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from parquet.ParquetFile(file.path).iter_batches(ROWS_PER_BATCH, columns=list(wanted))
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(file, error) from None
+
+
+def _csv_batches(file: SourceFile, wanted: Sequence[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    """Read the columns as text, because Arrow would infer their types from the first block alone."""
+    types = csv.ConvertOptions(
+        include_columns=list(wanted), column_types={name: pa.string() for name in wanted}
+    )
+    try:
+        yield from _open_csv(file, delimiter, "error", types)
+    except (pa.ArrowException, OSError) as error:
+        match = re.search(r"Row #(\d+)", str(error))
+        why = f"cannot be read as CSV ({error})".replace("UTF8", "UTF-8")
+        raise data_error(file, why, line=int(match[1]) if match else None) from None
+
+
+def _open_csv(
+    file: SourceFile, delimiter: str, on_invalid_row: str, types: csv.ConvertOptions | None = None
+) -> csv.CSVStreamingReader:
+    return csv.open_csv(
+        file.path,
+        # one thread: row numbers in errors are known only then
+        read_options=csv.ReadOptions(block_size=BYTES_PER_BLOCK, use_threads=False),
+        parse_options=csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: on_invalid_row
+        ),
+        convert_options=types,
+    )
+
+
+def _column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
+    """Return the column names and the CSV delimiter, which is the one that separates the client column."""
+    try:
+        if file.format == "parquet":
+            return parquet.ParquetFile(file.path).schema_arrow.names, ""
+        choices = [(_open_csv(file, delimiter, "skip").schema.names, delimiter) for delimiter in DELIMITERS]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error) from None
+    return next((choice for choice in choices if client_column in choice[0]), choices[0])
+
+
+def _other_columns(file: SourceFile, columns: TableColumns) -> tuple[str, ...]:
+    names = _column_names(file, columns.client)[0]
+    features = tuple(name for name in names if name not in (columns.client, columns.label, columns.split))
     if not features:
-        raise bad(file.shown, f"has no columns besides {', '.join(columns)}; nothing is left as a feature")
+        raise data_error(file, f"has only the columns {', '.join(names)}, so there are no features")
     return features
 
 
-def _batches(file: File, roles: Roles, features: Sequence[str]) -> Iterator[Batch]:
-    wanted = [roles.client, *([roles.split] if roles.split else []), *features, roles.label]
-    read = _parquet_batches if file.kind == "parquet" else _csv_batches
-    return read(file, roles, wanted)
+def _is_csv(file: SourceFile, only: bool) -> bool:
+    return file.format == "text" and (only or file.path.suffix.lower() in (".csv", ".tsv"))
 
 
-def _pick(file: File, columns: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    if len(set(columns)) != len(columns):
-        raise bad(file.shown, "has two columns of the same name")
-    for name in wanted:
-        if name not in columns:
-            raise UserError(f"{file.shown}: {unknown('column', name, columns)}")
-    return [columns.index(name) for name in wanted]
+def _has_text(values: pa.Array) -> bool:
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _is_csv(file: File, alone: bool) -> bool:
-    return file.kind == "text" and (alone or file.path.suffix.lower() in (".csv", ".tsv"))
+def _as_text(values: pa.Array) -> pa.Array:
+    """Convert to text. A missing value becomes empty text."""
+    if _has_text(values):
+        return values.cast(pa.string()).fill_null("")
+    return pa.array(["" if value is None else str(value) for value in values.to_pylist()], pa.string())
 
 
-def _header(file: File, roles: Roles) -> tuple[list[str], str]:
-    """The column names and the delimiter, which is the one that finds the client column."""
+def _is_number(text: str) -> bool:
     try:
-        with _reading_csv(file) as stream:
-            first = stream.readline()
-    except UnicodeDecodeError as error:
-        raise bad(file.shown, f"is not valid UTF-8 ({error.reason})") from None
-    choices = [(next(csv.reader([first], delimiter=d), []), d) for d in DELIMITERS]
-    return next((choice for choice in choices if roles.client in choice[0]), choices[0])
+        pa.scalar(text.strip()).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
-def _csv_batches(file: File, roles: Roles, wanted: Sequence[str]) -> Iterator[Batch]:
-    columns, delimiter = _header(file, roles)
-    picks = _pick(file, columns, wanted)
-    start = 2 if roles.split else 1
-    row = 1
-    try:
-        with _reading_csv(file) as stream:
-            lines = csv.reader(stream, delimiter=delimiter, strict=True)
-            next(lines)
-            kept: list[list[str]] = []
-            for line in lines:
-                row += 1
-                if line and len(line) != len(columns):
-                    raise bad(file.shown, f"row {row} has {len(line)} cells; the header has {len(columns)}")
-                if line:
-                    kept.append([line[pick] for pick in picks])
-                if len(kept) == BATCH:
-                    yield _csv_batch(file, kept, wanted, start, row - len(kept) + 1)
-                    kept = []
-            if kept:
-                yield _csv_batch(file, kept, wanted, start, row - len(kept) + 1)
-    except UnicodeDecodeError as error:
-        raise bad(file.shown, f"is not valid UTF-8 after row {row} ({error.reason})") from None
-    except (csv.Error, OSError) as error:
-        raise bad(file.shown, f"row {row + 1} cannot be read ({error})") from None
-
-
-def _csv_batch(file: File, rows: list[list[str]], wanted: Sequence[str], start: int, first: int) -> Batch:
-    splits = [row[1].strip() for row in rows] if start == 2 else []
-    try:
-        numbers = np.array([row[start:] for row in rows]).astype(np.float64)
-    except ValueError:
-        raise _not_a_number(file, rows, wanted, start, first) from None
-    return Batch([row[0] for row in rows], splits, numbers, first)
-
-
-def _not_a_number(
-    file: File, rows: list[list[str]], wanted: Sequence[str], start: int, first: int
-) -> UserError:
-    for at, row in enumerate(rows):
-        for name, cell in zip(wanted[start:], row[start:], strict=True):
-            try:
-                float(cell)
-            except ValueError:
-                why = f"row {first + at}: column {name!r} is {cell[:40]!r}, which is not a number"
-                return bad(file.shown, why, row[0])
-    return bad(file.shown, f"rows from {first} hold something that is not a number")
-
-
-def _reading_csv(file: File) -> Any:
-    return open(file.path, encoding="utf-8-sig", newline="")
-
-
-def _parquet(file: File) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise UserError(
-            f"{file.shown} is a Parquet file, which needs pyarrow; install it with "
-            "`pip install 'fedopt[parquet]'`, or save the table as CSV"
-        ) from None
-    try:
-        return pyarrow.parquet.ParquetFile(file.path)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise damaged(file.shown, error) from None
-
-
-def _parquet_batches(file: File, roles: Roles, wanted: Sequence[str]) -> Iterator[Batch]:
-    table = _parquet(file)
-    import pyarrow
-
-    _pick(file, table.schema_arrow.names, wanted)
-    start, row = (2 if roles.split else 1), 1
-    try:
-        for batch in table.iter_batches(BATCH, columns=list(wanted)):
-            cells = [batch.column(name).to_pylist() for name in wanted[:start]]
-            texts = [["" if value is None else str(value) for value in column] for column in cells]
-            numbers = [_parquet_numbers(file, name, batch.column(name)) for name in wanted[start:]]
-            splits = texts[1] if roles.split else []
-            yield Batch(texts[0], splits, np.stack(numbers, axis=1), row)
-            row += batch.num_rows
-    except (pyarrow.ArrowException, OSError) as error:
-        raise damaged(file.shown, error) from None
-
-
-def _parquet_numbers(file: File, name: str, column: Any) -> Array:
-    import pyarrow
-
-    kind = column.type
-    if not (
-        pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or pyarrow.types.is_boolean(kind)
-    ):
-        raise bad(file.shown, f"column {name!r} is of type {kind}, which is not a number")
-    return np.asarray(column.cast(pyarrow.float64()).to_numpy(zero_copy_only=False))
+def _group_by_client(clients: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
+    """Return `rows` sorted by client and then by row, and the position at which each client starts."""
+    order = rows[np.argsort(clients[rows], kind="stable")]
+    return order, np.searchsorted(clients[order], np.arange(clients.max() + 2))

@@ -1,4 +1,4 @@
-"""What is in a store, in numbers: sizes of clients, and how many different labels each has."""
+"""Statistics of a store: client sizes and labels per client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_BARS = 20
 
 
 def describe(store: Store) -> dict[str, Any]:
-    """The manifest with percentiles of client sizes, and of labels per client where there are labels."""
+    """Return the manifest, percentiles of client sizes and, for labels, a histogram of labels per client."""
     splits = {}
     for name, summary in store.manifest["splits"].items():
         split = store.split(name)
@@ -30,7 +30,7 @@ def describe(store: Store) -> dict[str, Any]:
 
 
 def labels_per_client(split: StoredSplit) -> NDArray[np.int64] | None:
-    """How many different labels each client has, (clients,); None without integer labels."""
+    """Return the number of different labels of each client, (clients,), or None without integer labels."""
     if "label" not in split.summary["columns"]:
         return None
     labels = split.column("label")
@@ -45,7 +45,7 @@ def labels_per_client(split: StoredSplit) -> NDArray[np.int64] | None:
 
 
 def histogram(counts: dict[str, int], width: int = 40) -> list[str]:
-    """A bar per number of labels, or per range of numbers where there are many.
+    """Draw a bar per number of labels, or per range if there are many numbers.
 
     >>> print(*histogram({"1": 2, "3": 4}, width=4), sep="\\n")
      1 | ##    2

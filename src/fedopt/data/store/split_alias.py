@@ -1,4 +1,4 @@
-"""A store seen with another of its splits in the place of the test split."""
+"""Use another split of a store as its test split."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedopt.files import disk_errors
 
 @contextmanager
 def with_test_split(store: Store, split: str) -> Iterator[Path]:
-    """A store whose test split is `split` of `store`; nothing is copied, and it is gone at the end.
+    """Create a temporary store of links in which `split` of `store` is the test split.
 
-    Tasks know two splits. So a third one, such as Stack Overflow's heldout users, is measured as they
-    would measure the test split, by worker processes too.
+    Tasks have only the splits train and test. This evaluates a third split, such as Stack Overflow's heldout
+    users, in the same way, also in worker processes.
     """
-    store.split(split)  # refuses one that is not there
+    store.split(split)  # raises an error if it does not exist
     originals = {"train": "train", "test": split}
     manifest = {
         **store.manifest,

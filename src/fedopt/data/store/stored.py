@@ -1,12 +1,13 @@
-"""The store: every imported dataset in one layout of memory-mapped arrays.
+"""Open a store and read its clients.
 
-DIR/manifest.json                     what is in it and from where
-DIR/<split>/ids.*.npy                 client ids, sorted
-DIR/<split>/offsets.npy               client i has the examples offsets[i] to offsets[i + 1]
-DIR/<split>/<column>.npy              a row per example, or for ragged columns
-DIR/<split>/<column>.{values,offsets}.npy
+    DIR/manifest.json                          content and source of the store
+    DIR/<split>/ids.{values,offsets}.npy       sorted client ids
+    DIR/<split>/offsets.npy                    client i has the examples offsets[i] to offsets[i + 1]
+    DIR/<split>/<column>.npy                   a flat column: a row per example
+    DIR/<split>/<column>.{values,offsets}.npy  a ragged column
 
-Opening reads the manifest alone; a client is a slice; workers share the pages of the operating system.
+Opening reads only the manifest. Arrays are memory-mapped: a client is a slice, and processes share the page
+cache of the operating system.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt.data.store.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Column, Ragged
-from fedopt.errors import UserError, unknown
+from fedopt.errors import DataError, unknown
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,30 @@ class Store:
 
     @property
     def name(self) -> str:
-        """The dataset it was imported as."""
+        """Name of the dataset."""
         return str(self.manifest["name"])
 
     def split(self, name: str) -> StoredSplit:
-        """The clients of `train`, `test` or another split that the manifest lists."""
+        """Return the clients of `train`, `test` or another split."""
         if name not in self.manifest["splits"]:
             raise unknown(f"split of {self.directory}", name, self.manifest["splits"])
         return StoredSplit(self.directory / name, self.manifest["splits"][name])
 
     def text(self, name: str) -> str:
-        """A text kept with the data, such as a vocabulary."""
+        """Return a text file of the store, for example a vocabulary."""
         if name not in self.manifest.get("texts", []):
             raise unknown(f"text of {self.directory}", name, self.manifest.get("texts", []))
         return (self.directory / name).read_text(encoding="utf-8")
 
 
 class StoredSplit:
-    """The clients of one split, by position in the sorted ids. Maps are opened on first use, per process."""
+    """The clients of one split, by position in the sorted ids. Each process opens the arrays on first use."""
 
     def __init__(self, directory: Path, summary: Mapping[str, Any]) -> None:
         self.directory, self.summary = directory, summary
 
     def __reduce__(self) -> tuple[type[StoredSplit], tuple[Path, Mapping[str, Any]]]:
-        return StoredSplit, (self.directory, self.summary)  # a worker opens its own maps
+        return StoredSplit, (self.directory, self.summary)  # workers open the arrays themselves
 
     @cached_property
     def ids(self) -> ClientIds:
@@ -66,54 +67,56 @@ class StoredSplit:
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        return _map(self.directory / OFFSETS)
+        return _memory_map(self.directory / OFFSETS)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Examples of each client, (clients,)."""
+        """Number of examples of each client, (clients,)."""
         sizes = np.diff(self.offsets)
         sizes.flags.writeable = False
         return sizes
 
     def columns(self, client: int) -> dict[str, Column]:
-        """The examples of one client: slices of the maps, read only where they are used."""
+        """Return the examples of one client as slices of the memory-mapped arrays."""
         if not 0 <= client < self.summary["clients"]:
             raise IndexError(f"client {client} of {self.summary['clients']}")
         start, stop = int(self.offsets[client]), int(self.offsets[client + 1])
-        found: dict[str, Column] = {}
-        for name, column in self._maps.items():
+        columns: dict[str, Column] = {}
+        for name, column in self._arrays.items():
             if isinstance(column, Ragged):
                 offsets = column.offsets[start : stop + 1]
-                found[name] = Ragged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+                columns[name] = Ragged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
             else:
-                found[name] = column[start:stop]
-        return found
+                columns[name] = column[start:stop]
+        return columns
 
     def column(self, name: str) -> Column:
-        """One column of all clients."""
-        if name not in self._maps:
-            raise unknown(f"column of {self.directory}", name, self._maps)
-        return self._maps[name]
+        """Return one column of all clients."""
+        if name not in self._arrays:
+            raise unknown(f"column of {self.directory}", name, self._arrays)
+        return self._arrays[name]
 
     @cached_property
-    def _maps(self) -> dict[str, Column]:
-        maps: dict[str, Column] = {}
+    def _arrays(self) -> dict[str, Column]:
+        arrays: dict[str, Column] = {}
         for name, spec in self.summary["columns"].items():
             stem = self.directory / name
             if spec.get("ragged"):
-                maps[name] = Ragged(_map(Path(f"{stem}.values.npy")), _map(Path(f"{stem}.offsets.npy")))
+                arrays[name] = Ragged(
+                    _memory_map(Path(f"{stem}.values.npy")), _memory_map(Path(f"{stem}.offsets.npy"))
+                )
             else:
-                maps[name] = _map(Path(f"{stem}.npy"))
-        return maps
+                arrays[name] = _memory_map(Path(f"{stem}.npy"))
+        return arrays
 
 
 class ClientIds(Sequence[str]):
-    """Client ids in their order, decoded when asked for."""
+    """Sorted client ids, decoded on access."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._values = _map(directory / f"{IDS}.values.npy")
-        self._offsets = _map(directory / f"{IDS}.offsets.npy")
+        self._values = _memory_map(directory / f"{IDS}.values.npy")
+        self._offsets = _memory_map(directory / f"{IDS}.offsets.npy")
 
     def __reduce__(self) -> tuple[type[ClientIds], tuple[Path]]:
         return ClientIds, (self._directory,)
@@ -139,43 +142,45 @@ class ClientIds(Sequence[str]):
             yield data[start:stop].decode()
 
     def __contains__(self, value: object) -> bool:
-        at = bisect_left(self, value) if isinstance(value, str) else len(self)
-        return at < len(self) and self[at] == value
+        position = bisect_left(self, value) if isinstance(value, str) else len(self)
+        return position < len(self) and self[position] == value
 
     def index(self, value: str, start: int = 0, stop: int | None = None) -> int:
-        """The position of an id, by bisection."""
+        """Return the position of an id, by bisection."""
         end = len(self) if stop is None else stop
-        at = bisect_left(self, value, start, end)
-        if at >= end or self[at] != value:
+        position = bisect_left(self, value, start, end)
+        if position >= end or self[position] != value:
             raise ValueError(f"{value!r} is not a client")
-        return at
+        return position
 
     def __repr__(self) -> str:
         return f"<{len(self)} client ids>"
 
 
 def is_store(directory: Path) -> bool:
-    """Whether a store lies here, damaged or not."""
+    """Whether the directory holds a store, which may be damaged."""
     return (directory / MANIFEST).is_file()
 
 
 def open_store(directory: Path) -> Store:
-    """Open an imported dataset; no array is read. A store with missing or cut files is refused."""
+    """Open an imported dataset. Raise an error if a file is missing or has the wrong size."""
     directory = Path(directory)
     path = directory / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        raise UserError(
-            f"{directory} holds no imported data ({MANIFEST} not found); make it with "
-            f"`fedopt data import NAME PATH --to {directory}`"
+        raise DataError(
+            f"{directory} holds no imported data ({MANIFEST} not found); create it with "
+            f"`fedopt data import NAME PATH --to {directory}`",
+            path=directory,
         ) from None
     except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from None
     if not isinstance(manifest, dict) or not {"format", "name", "splits", "files"} <= set(manifest):
-        raise _damaged(path, "it is no manifest of a store")
+        raise _damaged(path, "it is not the manifest of a store")
     if manifest["format"] != FORMAT:
-        raise UserError(f"{directory} has store format {manifest['format']!r}, not {FORMAT}; import it again")
+        message = f"{directory} has store format {manifest['format']!r}, not {FORMAT}; import it again"
+        raise DataError(message, path=directory)
     for name, size in manifest["files"].items():
         _check_size(directory / name, size)
     return Store(directory, manifest)
@@ -183,20 +188,20 @@ def open_store(directory: Path) -> Store:
 
 def _check_size(path: Path, size: int) -> None:
     try:
-        found = path.stat().st_size
+        actual = path.stat().st_size
     except OSError as error:
         raise _damaged(path, str(error.strerror)) from None
-    if found != size:
-        raise _damaged(path, f"{found} bytes where {size} were written")
+    if actual != size:
+        raise _damaged(path, f"it has {actual} bytes, but {size} were written")
 
 
-def _map(path: Path) -> Array:
+def _memory_map(path: Path) -> Array:
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from None
-    return array.view(np.ndarray)  # slicing a memmap costs ten times as much as slicing an array
+    return array.view(np.ndarray)  # slicing a memmap is ten times slower than slicing an array
 
 
-def _damaged(path: Path, why: str) -> UserError:
-    return UserError(f"{path} is damaged: {why}; import the data again")
+def _damaged(path: Path, why: str) -> DataError:
+    return DataError(f"{path} is damaged: {why}; import the data again", path=path)

@@ -1,8 +1,8 @@
-"""Writing a store: client by client, in memory for one client, sorted by id at the end.
+"""Write a store client by client. Memory holds one client at a time.
 
-Each column is a .npy file whose header is written twice, first to reserve its space and at the end with the
-number of rows. Clients may come in any order; where that is not the order of their ids, the columns are
-written once more in that order.
+Each column is a .npy file. Its header is written twice: first to reserve the space, and at the end with the
+number of rows. Clients may arrive in any order; if they are not sorted by id, the columns are rewritten in
+sorted order at the end.
 """
 
 from __future__ import annotations
@@ -16,12 +16,24 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedopt.data.store.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Columns, Ragged, ends, ragged
-from fedopt.errors import UserError
+from fedopt.data.store.columns import (
+    FORMAT,
+    IDS,
+    MANIFEST,
+    OFFSETS,
+    Array,
+    ClientColumns,
+    Column,
+    Ragged,
+    offsets_from_lengths,
+    ragged,
+    text_rows,
+)
+from fedopt.errors import DataError
 from fedopt.files import disk_errors, replace_directory, sync, temporary_directory
 from fedopt.version import __version__
 
-Clients = Iterable[tuple[str, Columns]]
+Clients = Iterable[tuple[str, ClientColumns]]
 BUFFER = 1 << 20
 
 
@@ -33,10 +45,10 @@ def write_store(
     texts: Mapping[str, str] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a store that is visible only when it is whole; what was in `directory` is replaced.
+    """Write a store atomically, replacing the one in `directory`.
 
-    `source` lists the files it was made from, as {"file", "sha256", "bytes"}. A column of a client is an
-    array with a row per example, a `Ragged`, or a list of one-dimensional arrays.
+    `source` lists the imported files as {"file", "sha256", "bytes"}. A column of a client is an array with a
+    row per example, a `Ragged`, or a list of one-dimensional arrays.
     """
     directory = directory.resolve()
     with temporary_directory(directory) as scratch:
@@ -53,7 +65,7 @@ def write_files(
     texts: Mapping[str, str] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """The files of a store that will be `target`, in a new directory; the manifest comes last."""
+    """Write the files of a store into the new `directory`, the manifest last. Errors name `target`."""
     with disk_errors(target):
         directory.mkdir()
     summaries = {
@@ -98,8 +110,8 @@ def _write_durably(path: Path, content: bytes) -> None:
     sync(path)
 
 
-class _Stream:
-    """One .npy file to which rows are appended."""
+class _NpyFile:
+    """A .npy file to which rows are appended."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self.path, self.shape, self.rows = path, shape, 0
@@ -113,7 +125,7 @@ class _Stream:
             self.rows += len(rows)
 
     def finish(self) -> None:
-        """Write the true number of rows and flush to the disk."""
+        """Write the final number of rows and flush to the disk."""
         self.file.seek(0)
         self.file.write(self._header())
         self.file.flush()
@@ -121,7 +133,7 @@ class _Stream:
         self.file.close()
 
     def _header(self) -> bytes:
-        # NumPy pads the header so that the first axis may grow in place: its length never changes.
+        # NumPy pads the header, so its length does not depend on the number of rows.
         header = io.BytesIO()
         descr = np.lib.format.dtype_to_descr(self.dtype)
         np.lib.format.write_array_header_1_0(
@@ -130,34 +142,34 @@ class _Stream:
         return header.getvalue()
 
 
-class _Flat:
+class _FlatColumn:
     """A column with one row of fixed shape per example."""
 
     def __init__(self, directory: Path, name: str, first: Array) -> None:
         self.path, self.first = directory / f"{name}.npy", first
-        self.streams = [_Stream(self.path, first.dtype, first.shape[1:])]
+        self.files = [_NpyFile(self.path, first.dtype, first.shape[1:])]
 
     def append(self, rows: Array) -> None:
-        self.streams[0].append(rows)
+        self.files[0].append(rows)
 
-    def fits(self, rows: Array | Ragged) -> bool:
-        stream = self.streams[0]
+    def fits(self, rows: Column) -> bool:
+        file = self.files[0]
         return (
             not isinstance(rows, Ragged)
-            and rows.dtype.newbyteorder("<") == stream.dtype
-            and rows.shape[1:] == stream.shape
+            and rows.dtype.newbyteorder("<") == file.dtype
+            and rows.shape[1:] == file.shape
         )
 
     def summary(self) -> dict[str, Any]:
-        stream = self.streams[0]
-        return {"dtype": stream.dtype.str, "shape": list(stream.shape)}
+        file = self.files[0]
+        return {"dtype": file.dtype.str, "shape": list(file.shape)}
 
     def read(self, start: int, stop: int) -> Array:
-        rows: Array = self.map[start:stop]
+        rows: Array = self.array[start:stop]
         return rows
 
     def open(self) -> None:
-        self.map = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        self.array = np.load(self.path, mmap_mode="r", allow_pickle=False)
 
 
 class _RaggedColumn:
@@ -166,129 +178,133 @@ class _RaggedColumn:
     def __init__(self, directory: Path, name: str, first: Ragged) -> None:
         self.paths = directory / f"{name}.values.npy", directory / f"{name}.offsets.npy"
         self.first = first
-        self.streams = [
-            _Stream(self.paths[0], first.values.dtype, ()),
-            _Stream(self.paths[1], np.dtype(np.int64), ()),
+        self.files = [
+            _NpyFile(self.paths[0], first.values.dtype, ()),
+            _NpyFile(self.paths[1], np.dtype(np.int64), ()),
         ]
-        self.streams[1].append(np.zeros(1, dtype=np.int64))
+        self.files[1].append(np.zeros(1, dtype=np.int64))
 
     def append(self, rows: Ragged) -> None:
-        values, offsets = self.streams
+        values, offsets = self.files
         start = values.rows - int(rows.offsets[0])
         values.append(rows.values[rows.offsets[0] : rows.offsets[-1]])
         offsets.append(rows.offsets[1:] + start)
 
-    def fits(self, rows: Array | Ragged) -> bool:
+    def fits(self, rows: Column) -> bool:
         return isinstance(rows, Ragged) and rows.values.dtype == self.first.values.dtype
 
     def summary(self) -> dict[str, Any]:
-        return {"dtype": self.streams[0].dtype.str, "ragged": True}
+        return {"dtype": self.files[0].dtype.str, "ragged": True}
 
     def read(self, start: int, stop: int) -> Ragged:
-        offsets = np.array(self.maps[1][start : stop + 1])
-        return Ragged(self.maps[0][offsets[0] : offsets[-1]], offsets - offsets[0])
+        offsets = np.array(self.arrays[1][start : stop + 1])
+        return Ragged(self.arrays[0][offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def open(self) -> None:
-        self.maps = [np.load(path, mmap_mode="r", allow_pickle=False) for path in self.paths]
+        self.arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in self.paths]
 
 
 class _SplitWriter:
-    """The clients of one split, appended one by one."""
+    """Writes the clients of one split."""
 
     def __init__(self, directory: Path, split: str) -> None:
         self.directory, self.split = directory, split
-        self.sizes: dict[str, int] = {}  # in order of arrival
-        self.columns: dict[str, _Flat | _RaggedColumn] = {}
+        self.sizes: dict[str, int] = {}  # in the order of arrival
+        self.columns: dict[str, _FlatColumn | _RaggedColumn] = {}
 
-    def add(self, client: str, columns: Columns) -> None:
-        where = f"client {client!r} of split {self.split!r}"
-        if not client or client in self.sizes:
-            raise UserError(f"{where} {'comes twice' if client else 'has an empty id'}; ids must differ")
-        arrays = {name: _as_column(where, name, value) for name, value in columns.items()}
-        lengths = {_rows(value) for value in arrays.values()}
+    def add(self, client: str, columns: ClientColumns) -> None:
+        if not client:
+            raise self._error(client, "has an empty id")
+        if client in self.sizes:
+            raise self._error(client, "occurs twice; ids must differ")
+        arrays = {name: self._as_column(client, name, value) for name, value in columns.items()}
+        lengths = {_count_rows(value) for value in arrays.values()}
         if len(lengths) != 1:
-            raise UserError(f"{where} has columns of different lengths: {sorted(lengths)}")
+            raise self._error(client, f"has columns of different lengths: {sorted(lengths)}")
         if lengths == {0}:
-            raise UserError(f"{where} has no examples; leave it out")
-        self._append(where, arrays)
+            raise self._error(client, "has no examples; remove it")
+        self._append(client, arrays)
         self.sizes[client] = lengths.pop()
 
     def finish(self) -> dict[str, Any]:
-        """Close the files, sorted by client id, and say what is in them."""
+        """Sort the columns by client id, close the files and return the summary for the manifest."""
         if not self.sizes:
-            raise UserError(f"split {self.split!r} has no clients")
-        self._finish_streams()
+            raise DataError(f"split {self.split!r} has no clients", path=self.directory)
+        for column in self.columns.values():
+            for file in column.files:
+                file.finish()
         ids = sorted(self.sizes)
         if ids != list(self.sizes):
             self._sort(ids)
         sizes = [self.sizes[client] for client in ids]
-        _save(self.directory / OFFSETS, ends(sizes))
-        names = [np.frombuffer(client.encode(), dtype=np.uint8) for client in ids]
-        _save(self.directory / f"{IDS}.values.npy", ragged(names, np.uint8).values)
-        _save(self.directory / f"{IDS}.offsets.npy", ragged(names, np.uint8).offsets)
+        _save(self.directory / OFFSETS, offsets_from_lengths(sizes))
+        names = text_rows([client.encode() for client in ids])
+        _save(self.directory / f"{IDS}.values.npy", names.values)
+        _save(self.directory / f"{IDS}.offsets.npy", names.offsets)
         columns = {name: column.summary() for name, column in self.columns.items()}
         return {"clients": len(ids), "examples": sum(sizes), "columns": columns}
 
     def close(self) -> None:
-        """Let go of the files, also of half-written ones on a full disk."""
+        """Close the files, including incomplete ones after an error."""
         for column in self.columns.values():
-            for stream in column.streams:
+            for file in column.files:
                 try:
-                    stream.file.close()
+                    file.file.close()
                 except OSError:
                     pass
 
-    def _append(self, where: str, arrays: Mapping[str, Array | Ragged]) -> None:
+    def _append(self, client: str, arrays: Mapping[str, Column]) -> None:
         if not self.columns:
             self.columns = {name: _column(self.directory, name, value) for name, value in arrays.items()}
         if set(arrays) != set(self.columns):
-            raise UserError(f"{where} has columns {sorted(arrays)}, others have {sorted(self.columns)}")
+            raise self._error(client, f"has columns {sorted(arrays)}, others have {sorted(self.columns)}")
         for name, value in arrays.items():
             column = self.columns[name]
             if not column.fits(value):
-                raise UserError(f"{where}: column {name!r} is {_type(value)}, others have {column.summary()}")
+                raise self._error(
+                    client, f"column {name!r} is {_describe_type(value)}, others have {column.summary()}"
+                )
             column.append(value)  # type: ignore[arg-type]  # `fits` has checked it
 
-    def _finish_streams(self) -> None:
-        for column in self.columns.values():
-            for stream in column.streams:
-                stream.finish()
+    def _as_column(self, client: str, name: str, value: Array | Ragged | Sequence[Array]) -> Column:
+        if isinstance(value, Ragged):
+            return value
+        if not isinstance(value, np.ndarray):
+            return ragged(value, value[0].dtype if value else np.uint8)
+        if value.dtype.kind not in "biuf" or value.ndim < 1:
+            why = f"column {name!r} is {_describe_type(value)}; expected numbers, a row per example"
+            raise self._error(client, why)
+        return value
+
+    def _error(self, client: str, why: str) -> DataError:
+        return DataError(f"client {client!r} of split {self.split!r}: {why}", client=client)
 
     def _sort(self, ids: Sequence[str]) -> None:
-        """Write every column once more, in the order of the ids."""
-        start = dict(zip(self.sizes, ends(list(self.sizes.values())).tolist(), strict=False))
+        """Rewrite every column in the order of `ids`."""
+        offsets = offsets_from_lengths(list(self.sizes.values())).tolist()
+        start = dict(zip(self.sizes, offsets, strict=False))
         for name, old in self.columns.items():
             old.open()
             new = self.columns[name] = _column(self.directory, f"{name}.sorted", old.first)
             for client in ids:
                 rows = old.read(start[client], start[client] + self.sizes[client])
                 new.append(rows)  # type: ignore[arg-type]
-            for source, stream in zip(old.streams, new.streams, strict=True):
-                stream.finish()
-                os.replace(stream.path, source.path)
+            for old_file, new_file in zip(old.files, new.files, strict=True):
+                new_file.finish()
+                os.replace(new_file.path, old_file.path)
 
 
-def _column(directory: Path, name: str, first: Array | Ragged) -> _Flat | _RaggedColumn:
+def _column(directory: Path, name: str, first: Column) -> _FlatColumn | _RaggedColumn:
     if isinstance(first, Ragged):
         return _RaggedColumn(directory, name, first)
-    return _Flat(directory, name, first)
+    return _FlatColumn(directory, name, first)
 
 
-def _as_column(where: str, name: str, value: Array | Ragged | Sequence[Array]) -> Array | Ragged:
-    if isinstance(value, Ragged):
-        return value
-    if not isinstance(value, np.ndarray):
-        return ragged(value, value[0].dtype if value else np.uint8)
-    if value.dtype.kind not in "biuf" or value.ndim < 1:
-        raise UserError(f"{where}: column {name!r} is {_type(value)}; allowed: numbers, a row per example")
-    return value
-
-
-def _rows(column: Array | Ragged) -> int:
+def _count_rows(column: Column) -> int:
     return len(column.offsets) - 1 if isinstance(column, Ragged) else len(column)
 
 
-def _type(column: Array | Ragged) -> str:
+def _describe_type(column: Column) -> str:
     if isinstance(column, Ragged):
         return f"ragged {column.values.dtype}"
     return f"{column.dtype} of shape {list(column.shape[1:])}"

@@ -1,0 +1,97 @@
+"""Untrusted archives: nothing is written outside the directory, and sizes are limited."""
+
+from __future__ import annotations
+
+import struct
+import tarfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import publicfiles as files
+import pytest
+from damagedfiles import Make, scramble, truncate
+from rejected import rejected_import
+
+from fedopt.data.readers import archives
+
+
+def tar_with(member: tarfile.TarInfo, content: bytes = b"") -> Make:
+    def make(d: Path) -> Path:
+        with tarfile.open(d / "evil.tar.gz", "w:gz") as archive:
+            member.size = len(content)
+            archive.addfile(member, BytesIO(content))
+        return d / "evil.tar.gz"
+
+    return make
+
+
+def link(kind: bytes) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("fed_emnist_train.h5")
+    member.type, member.linkname = kind, "/etc/passwd"
+    return member
+
+
+def zip_with(name: str, mode: int = 0o100644) -> Make:
+    def make(d: Path) -> Path:
+        with zipfile.ZipFile(d / "evil.zip", "w") as archive:
+            member = zipfile.ZipInfo(name)
+            member.external_attr = mode << 16
+            archive.writestr(member, b"/etc/passwd")
+        return d / "evil.zip"
+
+    return make
+
+
+def bomb_tar(d: Path) -> Path:
+    with tarfile.open(d / "bomb.tar.bz2", "w:bz2") as archive:
+        member = tarfile.TarInfo("fed_emnist_train.h5")
+        member.size = archives.MAX_SMALL + 1
+        with open("/dev/zero", "rb") as zeros:
+            archive.addfile(member, zeros)
+    return d / "bomb.tar.bz2"
+
+
+def bomb_zip(d: Path) -> Path:
+    with zipfile.ZipFile(d / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.h5", bytes(archives.MAX_SMALL + 1))
+    data = (d / "bomb.zip").read_bytes()
+    declared, actual = struct.pack("<I", 1000), struct.pack("<I", archives.MAX_SMALL + 1)
+    (d / "bomb.zip").write_bytes(data.replace(actual, declared))  # the headers declare 1000 bytes
+    return d / "bomb.zip"
+
+
+UNSAFE: dict[str, Make] = {
+    "tar: parent directory": tar_with(tarfile.TarInfo("../fed_emnist_train.h5"), b"x"),
+    "tar: absolute path": tar_with(tarfile.TarInfo("/tmp/fed_emnist_train.h5"), b"x"),
+    "tar: parent directory inside": tar_with(tarfile.TarInfo("a/../../b.h5"), b"x"),
+    "tar: symbolic link": tar_with(link(tarfile.SYMTYPE)),
+    "tar: hard link": tar_with(link(tarfile.LNKTYPE)),
+    "tar: device": tar_with(link(tarfile.CHRTYPE)),
+    "zip: parent directory": zip_with("../a.h5"),
+    "zip: parent directory with backslash": zip_with("..\\a.h5"),
+    "zip: drive letter": zip_with("C:\\a.h5"),
+    "zip: symbolic link": zip_with("a.h5", 0o120777),
+    "tar: decompression bomb": bomb_tar,
+    "zip: decompression bomb": bomb_zip,
+}
+DAMAGED: dict[str, Make] = {
+    "truncated tar": truncate(files.tar_bz2, "fed_emnist.tar.bz2", 0.6),
+    "scrambled zip": scramble(files.zip_file, "emnist.zip"),
+    "truncated LZMA": truncate(files.sqlite_lzma, "emnist_all.sqlite.lzma", 0.5),
+    "scrambled LZMA": scramble(files.sqlite_lzma, "emnist_all.sqlite.lzma"),
+}
+
+
+@pytest.mark.parametrize("make", [*UNSAFE.values(), *DAMAGED.values()], ids=[*UNSAFE, *DAMAGED])
+def test_unsafe_or_damaged_archive_is_rejected(places, make: Make) -> None:
+    path = make(places.source)
+    before = sorted(places.source.rglob("*"))
+    error = rejected_import("emnist", path, places.to)
+    assert error.path == path and error.client is None
+    assert sorted(places.source.parent.rglob("*")) == sorted([*before, *places])
+
+
+def test_message_of_a_bomb_names_the_limit(places) -> None:
+    error = rejected_import("emnist", bomb_tar(places.source), places.to)
+    assert "67,108,864 bytes" in str(error) and "unpack it yourself" in str(error)

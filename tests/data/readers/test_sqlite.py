@@ -1,0 +1,45 @@
+"""TFF's SQLite files: damaged files and inconsistent tables are rejected with file and client."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import publicfiles as files
+import pytest
+from damagedfiles import Make, run_sql, scramble, truncate
+from rejected import rejected_import
+
+
+def fedjax(d: Path) -> Path:
+    with sqlite3.connect(d / "emnist.sqlite") as db:
+        db.execute("CREATE TABLE federated_data (client_id BLOB PRIMARY KEY, data BLOB)")
+    db.close()
+    return d / "emnist.sqlite"
+
+
+FIRST = "(SELECT rowid FROM examples WHERE client_id = 'f1' AND split_name = 'all_train' LIMIT 1)"
+REPLACE = f"UPDATE examples SET serialized_example_proto = ? WHERE rowid = {FIRST}"
+SHORT = files.example({"label": 1, "pixels": np.ones(5, np.float32)})
+CASES: dict[str, tuple[Make, str | None]] = {
+    "truncated file": (truncate(files.sqlite_all, "emnist.sqlite", 0.5), None),
+    "scrambled file": (scramble(files.sqlite_all, "emnist.sqlite"), None),
+    "truncated header": (truncate(files.sqlite_all, "emnist.sqlite", 0.001), None),
+    "another table layout": (fedjax, None),
+    "damaged example": (run_sql(REPLACE, b"\x0a\xff"), "f1"),
+    "example without a field": (run_sql(REPLACE, files.example({"label": 1})), "f1"),
+    "example of another size": (run_sql(REPLACE, SHORT), "f1"),
+    "id that is not UTF-8": (
+        run_sql("UPDATE examples SET client_id = CAST(x'ff41' AS TEXT) WHERE client_id = 'f1'"),
+        None,
+    ),
+    "client with a missing example": (run_sql(f"DELETE FROM examples WHERE rowid = {FIRST}"), "f1"),
+    "client without examples": (run_sql("DELETE FROM examples WHERE client_id = 'f2'"), "f2"),
+}
+
+
+@pytest.mark.parametrize(("make", "client"), CASES.values(), ids=CASES.keys())
+def test_invalid_file_is_rejected(places, make: Make, client: str | None) -> None:
+    error = rejected_import("emnist", make(places.source), places.to)
+    assert (error.path, error.client) == (places.source / "emnist.sqlite", client)
