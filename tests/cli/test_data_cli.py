@@ -12,7 +12,6 @@ from typer.testing import CliRunner, Result
 from fedopt.cli.data import app
 from fedopt.errors import DataError, UnknownName, UserError
 
-
 COLUMNS = ["--client-column", "who", "--label-column", "y"]
 
 
