@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli import bench, data, paper, runs, sweep
+from fedopt.cli import bench, data, reproduce, runs, sweep
 from fedopt.engine.allocation import keep_freed_memory
 from fedopt.errors import FedoptError, UserError
 
@@ -39,7 +39,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     runs.eval,
     runs.export,
     runs.report,
-    paper.reproduce,
+    reproduce.reproduce,
     bench.bench,
     runs.tasks,
     runs.algorithms,

@@ -1,1 +1,1 @@
-"""The paper's tables and figures, made again: what each needs, how it is drawn, what the paper prints."""
+"""Reproduce the paper's tables and figures and compare them with the printed numbers."""

@@ -1,6 +1,6 @@
-"""What the paper prints that belongs to no single task, and the names and order of its tables.
+"""Numbers that the paper prints for several tasks, and the names and order in its tables.
 
-Settings, grids, best rates and results of a task are in its `PaperSettings`, which says where they stand.
+Settings, grids, best rates and results of one task are in its `PaperSettings`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from fedopt.tasks import TASKS
 from fedopt.tasks.base import PaperSettings
 
 ADAPTIVE = ("fedadagrad", "fedadam", "fedyogi")
-OPTIMIZERS = (*ADAPTIVE, "fedavgm", "fedavg")  # in the order of its tables
-SCAFFOLD = "scaffold"  # has curves in the paper, but neither a column of results nor printed rates
+OPTIMIZERS = (*ADAPTIVE, "fedavgm", "fedavg")  # in the order of the paper's tables
+SCAFFOLD = "scaffold"  # the paper shows its curves, but prints no results and no rates
 METHODS = (*OPTIMIZERS, SCAFFOLD)
 CURVE_ONLY = "curve only"
 
@@ -35,9 +35,9 @@ TASK_NAMES = {  # in the order of the performance table
     "emnist_ae": "EMNIST AE",
 }
 
-HEAT_MAP_TAU = -3.0  # log10: tau of the heat maps and of the best server rates (their captions)
+HEAT_MAP_TAU = -3.0  # log10 of tau in the heat maps and the best server rates (captions)
 
-# Bold as printed. Section 5, the table of validation performance over the last 100 rounds:
+# Bold as printed. Section 5, table of validation performance over the last 100 rounds:
 PERFORMANCE_BOLD: Mapping[str, tuple[str, ...]] = {
     "cifar10": ("fedyogi",),
     "cifar100": ("fedadam", "fedyogi", "fedavgm"),
@@ -47,22 +47,22 @@ PERFORMANCE_BOLD: Mapping[str, tuple[str, ...]] = {
     "so_lr": ("fedadagrad",),
     "emnist_ae": ("fedyogi",),
 }
-# Appendix, the table of test set performance for Stack Overflow:
+# Appendix, table of test set performance on Stack Overflow:
 TEST_BOLD: Mapping[str, tuple[str, ...]] = {"so_nwp": ("fedadam", "fedyogi"), "so_lr": ("fedadagrad",)}
-# Appendix, the table of learning-rate decay, row ExpDecay; its row "constant" has none:
+# Appendix, table of learning-rate decay, row ExpDecay. The row "constant" has no bold numbers:
 EXP_DECAY_BOLD = ("fedadam", "fedyogi", "fedavgm")
 
-# Appendix, the table of learning-rate decay, EMNIST CR: test accuracy in per cent. Its row "constant" repeats
+# Appendix, table of learning-rate decay on EMNIST CR: test accuracy in percent. The row "constant" repeats
 # the performance table.
 DECAY_TASK = "emnist_cr"
 CENTRALIZED = {"adagrad": 88.0, "adam": 87.9, "yogi": 88.0, "sgdm": 87.7, "sgd": 87.7}
 CENTRALIZED_EPOCHS = 100
 EXP_DECAY = {"fedadagrad": 85.3, "fedadam": 86.2, "fedyogi": 86.2, "fedavgm": 85.8, "fedavg": 85.2}
-DECAY_ROUNDS = 500  # the client rate is multiplied by 0.1 every so many
+DECAY_ROUNDS = 500  # the client rate is multiplied by 0.1 after each interval
 
 
-class Statistics(NamedTuple):
-    """A row of the table of dataset statistics, in the appendix on datasets and models."""
+class DatasetSizes(NamedTuple):
+    """One row of the dataset statistics (appendix on datasets and models)."""
 
     train_clients: int
     train_examples: int
@@ -77,12 +77,12 @@ DATASET_NAMES = {
     "shakespeare": "Shakespeare",
     "stackoverflow": "StackOverflow",
 }
-DATASETS: Mapping[str, Statistics] = {
-    "cifar10": Statistics(500, 50_000, 100, 10_000),
-    "cifar100": Statistics(500, 50_000, 100, 10_000),
-    "emnist": Statistics(3_400, 671_585, 3_400, 77_483),
-    "shakespeare": Statistics(715, 16_068, 715, 2_356),
-    "stackoverflow": Statistics(342_477, 135_818_730, 204_088, 16_586_035),
+DATASETS: Mapping[str, DatasetSizes] = {
+    "cifar10": DatasetSizes(500, 50_000, 100, 10_000),
+    "cifar100": DatasetSizes(500, 50_000, 100, 10_000),
+    "emnist": DatasetSizes(3_400, 671_585, 3_400, 77_483),
+    "shakespeare": DatasetSizes(715, 16_068, 715, 2_356),
+    "stackoverflow": DatasetSizes(342_477, 135_818_730, 204_088, 16_586_035),
 }
 DATASET_OF = {
     "cifar10": "cifar10",
@@ -95,8 +95,8 @@ DATASET_OF = {
 }
 
 
-def settings(task: str) -> PaperSettings:
-    """What the paper prints about one of its tasks."""
+def paper_settings(task: str) -> PaperSettings:
+    """Return what the paper prints about a task."""
     paper = TASKS[task].paper
-    assert paper is not None  # every task of the registry is the paper's
+    assert paper is not None  # every registered task is from the paper
     return paper

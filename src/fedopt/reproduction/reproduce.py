@@ -1,7 +1,6 @@
-"""`fedopt reproduce`: plan the runs of what is asked for, run those that are missing, draw, write the page.
+"""`fedopt reproduce`: plan the runs of the requested artifacts, run the missing ones, write the page.
 
-What is on disk counts: finished and diverged runs are not run again, so the same command continues after a
-kill.
+Finished and diverged runs are not repeated, so the same command continues after an interruption.
 """
 
 from __future__ import annotations
@@ -9,39 +8,43 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.engine.executors import available_cores
-from fedopt.errors import FedoptError, RunError, UserError
-from fedopt.files import disk_errors, lock_directory, write_atomically
+from fedopt.errors import DiskError, FedoptError, RunDirectoryError
+from fedopt.files import Log, disk_errors, lock_directory, no_log, write_atomically
 from fedopt.formatting import format_duration
 from fedopt.reproduction import page
-from fedopt.reproduction.artifacts import Artifact, chosen, read_tasks
-from fedopt.reproduction.cost import calibrate, total_seconds
-from fedopt.reproduction.disk_check import keeps_rows, workers_with_room
-from fedopt.reproduction.figures import render
+from fedopt.reproduction.artifacts.registry import Artifact, parse_tasks, select_artifacts
+from fedopt.reproduction.cost_estimate import (
+    has_client_state,
+    measure_step_times,
+    runs_that_fit_on_disk,
+    total_seconds,
+)
+from fedopt.reproduction.data_sources import find_data_sources, label_notes
+from fedopt.reproduction.plan import PlannedRun, RunPlan
+from fedopt.reproduction.plotting import render
 from fedopt.reproduction.published import DATASET_OF, OPTIMIZERS
-from fedopt.reproduction.scales import Scale
-from fedopt.reproduction.sources import explain, find_sources
-from fedopt.reproduction.study import Spec, Study
-from fedopt.reproduction.tables import to_csv, to_markdown
+from fedopt.reproduction.results import RunReader
+from fedopt.reproduction.scales import ReproductionScale
+from fedopt.reproduction.table_files import to_csv, to_markdown
+from fedopt.runs.directory import check_directory, remove_checkpoints
 from fedopt.sweep.pool import run_trials
-from fedopt.sweep.trials import Trial, is_over
+from fedopt.sweep.trials import Trial
 
-Say = Callable[[str], None]
-_ASKED = "reproduction.json"  # what a directory holds: scale and variant
+_MARKER = "reproduction.json"  # scale and variant of a directory
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is to be made again."""
+class ReproduceOptions:
+    """The arguments of `fedopt reproduce`."""
 
     artifact: str
-    scale: Scale
+    scale: ReproductionScale
     out: Path
     data: str | None = None
     tasks: str | None = None
@@ -50,7 +53,7 @@ class Request:
     seeds: tuple[int, ...] = (0,)
 
     def command(self, artifact: str) -> str:
-        """The command that makes one artifact again, in the same place."""
+        """Return the command that reproduces one artifact in the same directory."""
         words = ["fedopt", "reproduce", artifact, "--scale", self.scale.name]
         words += ["--data", self.data] if self.data else []
         words += ["--tasks", self.tasks] if self.tasks else []
@@ -59,8 +62,8 @@ class Request:
         return shlex.join([*words, "--out", str(self.out)])
 
 
-class Made(NamedTuple):
-    """An artifact as it was drawn."""
+class ArtifactOutcome(NamedTuple):
+    """A written artifact and the state of its runs."""
 
     name: str
     directory: Path
@@ -68,178 +71,172 @@ class Made(NamedTuple):
     done: int
     diverged: int
 
-    def summary(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
+        """Return the outcome for `--json`."""
         return {**self._asdict(), "directory": str(self.directory)}
 
 
-def reproduce(request: Request, say: Say = lambda text: None) -> list[Made]:
-    """Run what is missing and write everything; what ran before an error is drawn before it is raised."""
-    tasks = read_tasks(request.tasks)
-    artifacts = chosen(request.artifact, tasks)
-    needed = [task for task in tasks if any(task in artifact.tasks for artifact in artifacts)]
-    sources = find_sources(needed, request.data)
-    study = Study(request.scale, request.out, sources, tuple(needed), request.variant, request.seeds)
-    plans = {artifact: artifact.specs(study) for artifact in artifacts}
-    union = list(dict.fromkeys(spec for specs in plans.values() for spec in specs))
-    made: dict[Artifact, Made] = {}
+def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutcome]:
+    """Run what is missing and write all artifacts. After an error, write what exists and raise it."""
+    tasks = parse_tasks(options.tasks)
+    artifacts = select_artifacts(options.artifact, tasks)
+    needed = tuple(task for task in tasks if any(task in artifact.tasks for artifact in artifacts))
+    sources = find_data_sources(needed, options.data)
+    plan = RunPlan(options.scale, sources, needed, options.variant, options.seeds)
+    reader = RunReader(plan, options.out)
+    runs = {artifact: artifact.runs(plan) for artifact in artifacts}
+    all_runs = list(dict.fromkeys(run for own in runs.values() for run in own))
+    outcomes: dict[Artifact, ArtifactOutcome] = {}
 
-    def draw(ready: Sequence[Artifact]) -> None:
-        study.forget()
+    def write(ready: Sequence[Artifact]) -> None:
+        reader.clear()
         for artifact in ready:
-            say(f"drawing {artifact.name}")
-            made[artifact] = _draw(study, artifact, plans[artifact], request)
-        write_atomically(request.out / "index.html", page.index(request.out, request.scale, request.variant))
+            log(f"drawing {artifact.name}")
+            outcomes[artifact] = _write_artifact(reader, artifact, runs[artifact], options)
+        html = page.render_page(options.out, options.scale, options.variant)
+        write_atomically(options.out / "index.html", html)
 
-    lock = _claim(request)
-    done: set[str] = set()
+    lock = _lock_output(options)
+    finished: set[str] = set()
     try:
-        _tell_length(study, union, request, say)
-        for task in (None, *needed):  # what needs no runs comes first
+        _log_estimate(reader, all_runs, options, log)
+        for task in (None, *needed):  # first the artifacts without runs
             if task is not None:
-                _run(study, [spec for spec in union if spec.task == task], task, request, say)
-                done.add(task)
-            ready = [a for a in artifacts if a not in made and {spec.task for spec in plans[a]} <= done]
+                _run_task(reader, [run for run in all_runs if run.task == task], task, options, log)
+                finished.add(task)
+            ready = [
+                artifact
+                for artifact in artifacts
+                if artifact not in outcomes and {run.task for run in runs[artifact]} <= finished
+            ]
             if ready:
-                draw(ready)
+                write(ready)
     except FedoptError:
-        draw([artifact for artifact in artifacts if artifact not in made])
+        write([artifact for artifact in artifacts if artifact not in outcomes])
         raise
     finally:
         os.close(lock)
-    return [made[artifact] for artifact in artifacts]
+    return [outcomes[artifact] for artifact in artifacts]
 
 
-def _claim(request: Request) -> int:
-    """Make the directory one of this scale and variant, and lock it; nothing of somebody else's is touched.
-
-    Numbers of another scale or variant would stand on the same page.
-    """
-    file, asked = request.out / _ASKED, {"scale": request.scale.name, "variant": request.variant}
-    if file.is_file():
-        try:
-            there = {key: str(json.loads(file.read_bytes())[key]) for key in asked}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{file} is damaged ({error}); restore it or choose another --out") from error
-        if there["scale"] != asked["scale"]:
-            held = f"at scale {there['scale']}"
-        elif there["variant"] != asked["variant"]:
-            held = f"with variant {there['variant']}"
-        else:
-            return lock_directory(request.out, "reproduction")
-        raise UserError(f"{request.out} holds a reproduction {held}; choose another --out")
-    if request.out.exists() and not request.out.is_dir():
-        raise UserError(f"{request.out} is a file, and a reproduction is a directory; choose another --out")
-    if request.out.is_dir():
-        names = [entry.name for entry in request.out.iterdir()]
-        others = sorted(name for name in names if name != "runs" and not name.startswith("."))
-        if others:
-            found = f"{request.out} is not empty and not a reproduction (it has {others[0]!r})"
-            raise UserError(f"{found}; choose another --out")
-    lock = lock_directory(request.out, "reproduction")
-    write_atomically(file, json.dumps(asked, indent=2) + "\n")
-    return lock
+def _lock_output(options: ReproduceOptions) -> int:
+    """Create or check the output directory and lock it. It holds one scale and one variant."""
+    file, out = options.out / _MARKER, options.out
+    content = {"scale": options.scale.name, "variant": options.variant}
+    if not check_directory(out, "reproduction", _MARKER, ("runs",)):
+        lock = lock_directory(out, "reproduction")
+        write_atomically(file, json.dumps(content, indent=2) + "\n")
+        return lock
+    try:
+        existing = {key: str(json.loads(file.read_bytes())[key]) for key in content}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        message = f"{file} is damaged ({error}); restore it or choose another --out"
+        raise RunDirectoryError(message, path=out) from error
+    for key, value in existing.items():
+        if value != content[key]:
+            message = f"{out} holds a reproduction with {key} {value}; choose another --out"
+            raise RunDirectoryError(message, path=out)
+    return lock_directory(out, "reproduction")
 
 
-def _tell_length(study: Study, specs: Sequence[Spec], request: Request, say: Say) -> None:
-    """Before work at the paper's own scale, which takes days: how long it will take here."""
-    if request.scale.rounds is not None:
-        return
-    waiting = [spec for spec in specs if not _is_over(study, spec)]
+def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: ReproduceOptions, log: Log) -> None:
+    """Log the estimated time at the paper's scale, which takes days."""
+    waiting = [] if options.scale.rounds is not None else [run for run in runs if not reader.is_over(run)]
     if waiting:
-        speeds = calibrate(dict.fromkeys(spec.task for spec in waiting))
-        seconds = total_seconds(waiting, speeds, request.workers or available_cores())
-        say(
-            f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs; "
-            "`--scale small` is shorter"
+        times = measure_step_times(dict.fromkeys(run.task for run in waiting))
+        seconds = total_seconds(waiting, times, options.workers or available_cores())
+        log(
+            f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs; `--scale small` is shorter"
         )
 
 
-def _run(study: Study, specs: Sequence[Spec], task: str, request: Request, say: Say) -> None:
-    """Run those of one task that are not over, and give back the disk of each as it ends."""
-    dropped = {study.trial(spec).path for spec in set(specs) - _kept(study)}
+def _run_task(
+    reader: RunReader, runs: Sequence[PlannedRun], task: str, options: ReproduceOptions, log: Log
+) -> None:
+    """Run the unfinished runs of a task, and remove checkpoints that are not kept."""
+    kept = set(_runs_with_checkpoints(reader.plan))
+    removable = {reader.trial(run).path for run in runs if run not in kept}
 
-    def give_back(trial: Trial) -> None:
-        if trial.path in dropped:
-            remove_checkpoints(trial)
+    def after(trial: Trial) -> None:
+        if trial.path in removable:
+            remove_checkpoints(trial.path)
 
     waiting = []
-    for spec in specs:
-        if not _is_over(study, spec):
-            waiting.append(spec)
-        elif spec in study.damaged:
-            say(f"left out: {study.damaged[spec]}; remove {study.trial(spec).path} to have it run again")
-        else:  # what a kill has left
-            give_back(study.trial(spec))
+    for run in runs:
+        if not reader.is_over(run):
+            waiting.append(run)
+        elif run in reader.damaged:
+            log(f"skipped: {reader.damaged[run]}; remove {reader.trial(run).path} to repeat the run")
+        else:  # an interruption may have left checkpoints
+            after(reader.trial(run))
     if waiting:
-        say(f"{task}: {len(waiting)} of {len(specs)} runs to do, data {study.source(task).directory}")
-    light = [spec for spec in waiting if not keeps_rows(spec)]
+        log(f"{task}: {len(waiting)} of {len(runs)} runs to do, data {reader.plan.source(task).directory}")
+    small = [run for run in waiting if not has_client_state(run)]
+    large = [run for run in waiting if has_client_state(run)]
     try:
-        if light:
-            run_trials([study.trial(spec) for spec in light], request.workers, task, give_back)
-        heavy = [spec for spec in waiting if keeps_rows(spec)]
-        if heavy:
-            _run_where_there_is_room(study, heavy, task, request, say, give_back)
+        if small:
+            run_trials([reader.trial(run) for run in small], options.workers, task, after)
+        if large:
+            _run_with_client_state(reader, large, options, log, after)
     finally:
-        study.forget()
+        reader.clear()
 
 
-def _run_where_there_is_room(
-    study: Study,
-    specs: Sequence[Spec],
-    task: str,
-    request: Request,
-    say: Say,
+def _run_with_client_state(
+    reader: RunReader,
+    runs: Sequence[PlannedRun],
+    options: ReproduceOptions,
+    log: Log,
     after: Callable[[Trial], None],
 ) -> None:
-    """Run trials whose clients keep rows, as many side by side as the disk holds."""
-    fits = workers_with_room(study, specs[0])
-    if isinstance(fits, RunError):
-        say(f"left out: {len(specs)} runs of {task} {specs[0].algorithm}: {fits}")
-        study.no_room.update(specs)
+    """Run as many runs in parallel as the disk can hold. Skip all if it cannot hold one."""
+    name = f"{runs[0].task} {runs[0].algorithm}"
+    try:
+        limit = runs_that_fit_on_disk(reader, runs[0])
+    except DiskError as error:
+        log(f"skipped: {len(runs)} runs of {name}: {error}")
+        reader.without_space.update(runs)
         return
-    workers = max(1, min(fits, request.workers or available_cores()))
-    run_trials([study.trial(spec) for spec in specs], workers, f"{task} {specs[0].algorithm}", after)
+    workers = max(1, min(limit, options.workers or available_cores()))
+    run_trials([reader.trial(run) for run in runs], workers, name, after)
 
 
-def _is_over(study: Study, spec: Spec) -> bool:
-    """Whether nothing is left to do for a run: it is done, diverged, or damaged."""
-    record = study.record(spec)
-    return spec in study.damaged if record is None else is_over(record, study.rounds(spec))
+def _runs_with_checkpoints(plan: RunPlan) -> list[PlannedRun]:
+    """Return the runs whose checkpoints are kept: those with the paper's rates, if the scale keeps them."""
+    if not plan.scale.keep_checkpoints:
+        return []
+    return [
+        run for task in plan.tasks for method in OPTIMIZERS for run in plan.published_per_seed(task, method)
+    ]
 
 
-def _kept(study: Study) -> set[Spec]:
-    """The runs whose models stay: those at the paper's rates, where the scale keeps them."""
-    if not study.scale.keep_checkpoints:
-        return set()
-    return {spec for task in study.tasks for method in OPTIMIZERS for spec in study.repeats(task, method)}
-
-
-def remove_checkpoints(trial: Trial) -> None:
-    """Of a trial that is over: its numbers stay, and its model and its clients' rows go."""
-    for part in ("checkpoints", "clients"):
-        shutil.rmtree(trial.path / part, ignore_errors=True)
-
-
-def _draw(study: Study, artifact: Artifact, specs: Sequence[Spec], request: Request) -> Made:
-    """Write the files of one artifact, each whole or not at all."""
-    directory = request.out / artifact.name
+def _write_artifact(
+    reader: RunReader, artifact: Artifact, runs: Sequence[PlannedRun], options: ReproduceOptions
+) -> ArtifactOutcome:
+    """Write the files of an artifact, each atomically."""
+    directory, scale = options.out / artifact.name, options.scale
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
-    drawn = artifact.drawn(study)
-    datasets = dict.fromkeys(DATASET_OF[task] for task in artifact.tasks_of(study))
-    words = [study.sources[name].word for name in datasets]
-    command = request.command(artifact.name)
-    picture = render(drawn.figure, artifact.name, page.figure_label(artifact, words))
-    write_atomically(directory / "figure.svg", picture.svg)
-    write_atomically(directory / "figure.png", picture.png)
-    write_atomically(directory / "numbers.csv", to_csv(drawn.tables, directory))
-    said = "\n".join(f"- {text}" for text in (*drawn.notes, *explain(words), *request.scale.said))
-    text = f"## {artifact.title}\n\n{artifact.where}. "
-    text += f"Scale {request.scale.name}, variant {request.variant}.\n\n"
-    text += f"{to_markdown(drawn.tables, directory)}\n{said}\n\nAgain: `{command}`\n"
-    write_atomically(directory / "table.md", text)
-    section = page.section(artifact, drawn, picture.inline, request.scale, words, command, request.out)
-    write_atomically(directory / page.SECTION, section)
-    records = study.records(specs)
-    counts = [sum(r.status == state for r in records) for state in ("done", "diverged")]
-    return Made(artifact.name, directory, len(specs), *counts)
+    content = artifact.content(reader)
+    datasets = dict.fromkeys(DATASET_OF[task] for task in reader.plan.restrict(artifact.tasks).tasks)
+    labels = [reader.plan.sources[name].label for name in datasets]
+    command = options.command(artifact.name)
+    figure = render(content.figure, artifact.name)
+    notes = "\n".join(f"- {note}" for note in (*content.notes, *label_notes(labels), *scale.reductions))
+    markdown = (
+        f"## {artifact.title}\n\n{artifact.section}. Scale {scale.name}, variant {options.variant}.\n\n"
+        f"{to_markdown(content.tables, directory)}\n{notes}\n\nCommand: `{command}`\n"
+    )
+    section = page.render_section(artifact, content, figure, scale, labels, command, options.out)
+    for name, text in (
+        ("figure.svg", figure.svg),
+        ("figure.png", figure.png),
+        ("numbers.csv", to_csv(content.tables, directory)),
+        ("table.md", markdown),
+        (page.SECTION, section),
+    ):
+        write_atomically(directory / name, text)
+    states = [record.status for record in reader.records(runs)]
+    return ArtifactOutcome(
+        artifact.name, directory, len(runs), states.count("done"), states.count("diverged")
+    )

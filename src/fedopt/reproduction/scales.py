@@ -1,6 +1,6 @@
-"""How much of the paper's work is done: everything, what a laptop does overnight, or a look at the machinery.
+"""Scales of a reproduction: the paper's full work, a part that a laptop can do, or a smoke test.
 
-A scale says in `said` what it leaves out, worked out from its fields; every page and table repeats it.
+`ReproductionScale.reductions` states in sentences what a scale leaves out. Every page and table repeats it.
 """
 
 from __future__ import annotations
@@ -8,74 +8,77 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fedopt.reproduction.published import CENTRALIZED_EPOCHS, DECAY_ROUNDS, HEAT_MAP_TAU, TASK_NAMES, settings
+from fedopt.reproduction.published import (
+    CENTRALIZED_EPOCHS,
+    DECAY_ROUNDS,
+    HEAT_MAP_TAU,
+    TASK_NAMES,
+    paper_settings,
+)
 from fedopt.runs.records import LAST_ROUNDS
 from fedopt.tasks import TASKS
 from fedopt.tasks.base import LogRange
 
-# log10 rates around which the optimizers of centralized training are tuned; the paper prints none.
-CENTRAL_RATES = {"adagrad": -2.0, "adam": -3.0, "yogi": -2.5, "sgdm": -2.0, "sgd": -1.0}
-DECAY_LEVELS = 3  # of the paper: 1,500 rounds, a tenth of the rate every 500
+DECAY_LEVELS = 3  # in the paper: 1,500 rounds, the rate times 0.1 every 500 rounds
 
 
 @dataclass(frozen=True)
-class Scale:
-    """One size of the reproduction. None stands for the paper's own value."""
+class ReproductionScale:
+    """How much of the paper's work is done. None means the paper's own value."""
 
     name: str
-    what: str
-    remarks: tuple[str, ...] = ()  # sentences that no field says
+    summary: str
+    remarks: tuple[str, ...] = ()  # sentences that do not follow from the fields below
     rounds: int | None = None
     cohort: int | None = None
-    steps: int | None = None  # of a client; None: one epoch
-    width: int | None = None  # values of each rate, around the paper's best; None: its whole grid
+    steps: int | None = None  # local steps of a client; None: one epoch
+    width: int | None = None  # values of each rate around the paper's best; None: the whole grid
     samples: Mapping[str, int] = field(default_factory=dict)  # evaluation examples; "" for other tasks
     eval_every: int = 50
     eval_last_every: int = 10
-    full_test: bool = True  # whether Stack Overflow's runs end with the full test set
+    full_test: bool = True  # whether runs on Stack Overflow end with the full test set
     decay_rounds: int = DECAY_ROUNDS
     epochs: int = CENTRALIZED_EPOCHS  # of centralized training
-    writers: int = 0  # whose data centralized training has; 0: all
-    keep_checkpoints: bool = True  # of the runs with the paper's rates; sweeps keep none of what is over
+    writers: int = 0  # clients whose data centralized training uses; 0: all
+    keep_checkpoints: bool = True  # of runs with the paper's rates; those of sweeps are always removed
 
     @property
-    def said(self) -> tuple[str, ...]:
-        """What was reduced, in sentences."""
-        return (*self.remarks, *_reductions(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
+    def reductions(self) -> tuple[str, ...]:
+        """What differs from the paper, one sentence each."""
+        return (*self.remarks, *_training(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
 
     def rounds_of(self, task: str) -> int:
-        return self.rounds or settings(task).rounds
+        return self.rounds or paper_settings(task).rounds
 
     def cohort_of(self, task: str) -> int:
-        return self.cohort or settings(task).clients_per_round
+        return self.cohort or paper_settings(task).clients_per_round
 
     def sample_of(self, task: str) -> int:
-        """Test examples of an evaluation; 0 is all, as in the paper except on Stack Overflow."""
+        """Return the number of test examples of an evaluation. 0 means all, except on Stack Overflow."""
         if self.samples:
             return self.samples.get(task, self.samples[""])
         return TASKS[task].eval_sample if TASKS[task].full_test_at_end else 0
 
     def rates(self, grid: LogRange, best: float) -> tuple[float, ...]:
-        """The values of a rate that are tried."""
-        return around(grid.values, best, self.width)
+        """Return the values of a rate that are tried."""
+        return select_around(grid.values, best, self.width)
 
     def taus(self, task: str, best: float) -> tuple[float, ...]:
-        """The values of tau: the paper's grid, or that of the heat maps and another."""
-        grid = settings(task).tau_grid.values
+        """Return the values of tau: the paper's grid, or the value of the heat maps and one more."""
         if self.width is None:
-            return grid
+            return paper_settings(task).tau_grid.values
         other = best if best != HEAT_MAP_TAU else HEAT_MAP_TAU + 1
         return tuple(sorted((HEAT_MAP_TAU, other)))
 
     def decay_taus(self, task: str, best: float) -> tuple[float, ...]:
-        """The values of tau that are tried again under decay: all of them, or the paper's best."""
+        """Return the values of tau with learning-rate decay: the paper's grid, or its best value."""
         return self.taus(task, best) if self.width is None else (best,)
 
 
-def around(values: tuple[float, ...], best: float, width: int | None) -> tuple[float, ...]:
-    """`width` neighbouring values of a grid with `best` in the middle, or nearest to it at an end.
+def select_around(values: tuple[float, ...], best: float, width: int | None) -> tuple[float, ...]:
+    """Select `width` neighbouring values with `best` in the middle, or as close to it as the ends allow.
 
-    >>> around((-3.0, -2.5, -2.0, -1.5), -2.0, 3), around((-3.0, -2.5, -2.0), -3.0, 2)
+    >>> select_around((-3.0, -2.5, -2.0, -1.5), -2.0, 3), select_around((-3.0, -2.5, -2.0), -3.0, 2)
     ((-2.5, -2.0, -1.5), (-3.0, -2.5))
     """
     if width is None or width >= len(values):
@@ -84,79 +87,76 @@ def around(values: tuple[float, ...], best: float, width: int | None) -> tuple[f
     return values[first : first + width]
 
 
-def _reductions(scale: Scale) -> Iterator[str]:
-    """Rounds, cohorts, steps and grids."""
+def _training(scale: ReproductionScale) -> Iterator[str]:
+    papers = {task: paper_settings(task) for task in TASK_NAMES}
     if scale.rounds is not None:
-        printed = [settings(task).rounds for task in TASK_NAMES]
-        mean = (
-            f": “the last {LAST_ROUNDS} rounds” are its {scale.rounds}" if scale.rounds <= LAST_ROUNDS else ""
-        )
-        yield f"{scale.rounds} rounds instead of {min(printed):,} to {max(printed):,}{mean}."
+        printed = [paper.rounds for paper in papers.values()]
+        yield f"{scale.rounds} rounds instead of {min(printed):,} to {max(printed):,}."
+        if scale.rounds <= LAST_ROUNDS:
+            yield f"Means over the last {LAST_ROUNDS} rounds are means over all {scale.rounds} rounds."
     if scale.cohort is not None:
         others: dict[int, list[str]] = {}
-        for task, name in TASK_NAMES.items():
-            if settings(task).clients_per_round != scale.cohort:
-                others.setdefault(settings(task).clients_per_round, []).append(name)
+        for task, paper in papers.items():
+            if paper.clients_per_round != scale.cohort:
+                others.setdefault(paper.clients_per_round, []).append(TASK_NAMES[task])
         if others:
-            printed_cohorts = " and ".join(f"{n} for {', '.join(names)}" for n, names in others.items())
-            yield f"{scale.cohort} clients a round; the paper has {printed_cohorts}."
+            cohorts = " and ".join(f"{n} for {', '.join(names)}" for n, names in others.items())
+            yield f"{scale.cohort} clients per round. The paper has {cohorts}."
     if scale.steps is not None:
-        yield f"A client takes {_count(scale.steps, 'step')} instead of an epoch."
-    if scale.width is not None:
-        yield (
-            f"Sweeps try {scale.width} x {scale.width} rates around the paper's best, for SCAFFOLD, for "
-            "which it prints none, around FedAvg's, and two values of tau (1e-3 and the paper's best, or "
-            "1e-2), not the paper's whole grid."
-        )
+        yield f"A client takes {_count(scale.steps, 'step')} instead of one epoch."
+    if scale.width is None:
+        yield "The paper's rounds, cohorts, batch sizes and grids. SCAFFOLD uses the same grid of rates."
     else:
-        yield "The paper's rounds, cohorts, batch sizes and grids; SCAFFOLD has the grid of rates too."
+        yield (
+            f"Sweeps try {scale.width} x {scale.width} rates around the paper's best rates instead of the "
+            "whole grid. For SCAFFOLD, for which the paper prints no rates, they are around FedAvg's."
+        )
+        yield "Sweeps try two values of tau: 1e-3, and the paper's best or 1e-2."
 
 
-def _evaluation(scale: Scale) -> Iterator[str]:
-    every = "every round" if scale.eval_every == 1 else f"every {scale.eval_every} rounds"
+def _evaluation(scale: ReproductionScale) -> Iterator[str]:
+    interval = "every round" if scale.eval_every == 1 else f"every {scale.eval_every} rounds"
     if scale.eval_every > scale.eval_last_every:
-        every += f" and every {scale.eval_last_every} of the last {LAST_ROUNDS}"
+        interval += f" and every {scale.eval_last_every} of the last {LAST_ROUNDS}"
     sample = ""
     if scale.samples:
-        special = {task: n for task, n in scale.samples.items() if task}
-        parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in special.items()]
+        parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in scale.samples.items() if task]
         sample = " on " + ", ".join([*parts, f"{scale.samples['']:,}"]) + " test examples"
-    than = "" if scale.eval_every == 1 else "; the paper's code does it every round"
-    yield f"The model is evaluated {every}{sample}{than}."
+    paper = "" if scale.eval_every == 1 else "; the paper's code does it every round"
+    yield f"The model is evaluated {interval}{sample}{paper}."
     if not scale.full_test:
-        yield "No full test set at the end: the test-set table shows the last evaluation."
+        yield "No evaluation on the full test set: the test-set table shows the last evaluation."
 
 
-def _decay(scale: Scale) -> Iterator[str]:
+def _decay(scale: ReproductionScale) -> Iterator[str]:
     if scale.decay_rounds != DECAY_ROUNDS:
-        rounds = _count(scale.decay_rounds, "round")
         yield (
-            f"Learning-rate decay every {rounds} instead of {DECAY_ROUNDS}, which gives the paper's "
-            f"{DECAY_LEVELS} levels, tuned with the paper's tau."
+            f"Learning-rate decay every {_count(scale.decay_rounds, 'round')} instead of {DECAY_ROUNDS}, "
+            f"which gives the paper's {DECAY_LEVELS} levels, tuned with the paper's tau."
         )
     if scale.epochs != CENTRALIZED_EPOCHS:
-        what = f"{_count(scale.steps, 'step')} each" if scale.steps else "whole"
-        yield f"Centralized training for {scale.epochs} epochs ({what}) instead of {CENTRALIZED_EPOCHS}."
+        length = f"{_count(scale.steps, 'step')} each" if scale.steps else "complete"
+        yield f"Centralized training for {scale.epochs} epochs ({length}) instead of {CENTRALIZED_EPOCHS}."
     if scale.writers:
         yield (
-            f"Centralized training on the first {scale.writers} writers, tested on the test images of the "
-            "same writers: another test set than that of the federated rows."
+            f"Centralized training on the first {scale.writers} writers, evaluated on the test images of the "
+            "same writers. The federated rows use the whole test set."
         )
 
 
-def _checkpoints(scale: Scale) -> Iterator[str]:
-    kept = "" if scale.keep_checkpoints else " and of the runs at the paper's rates"
-    yield f"Checkpoints of a sweep's trials{kept} are removed as each is over: thousands would fill any disk."
+def _checkpoints(scale: ReproductionScale) -> Iterator[str]:
+    published = "" if scale.keep_checkpoints else " and of runs with the paper's rates"
+    yield f"Checkpoints of sweeps{published} are removed when a run ends, to limit disk space."
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-PAPER = Scale(name="paper", what="the paper's rounds, cohorts and grids")
-SMALL = Scale(
+PAPER = ReproductionScale(name="paper", summary="the paper's rounds, cohorts and grids")
+SMALL = ReproductionScale(
     name="small",
-    what="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, up to days for all",
+    summary="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, up to days for all",
     rounds=100,
     cohort=10,
     width=3,
@@ -167,10 +167,10 @@ SMALL = Scale(
     epochs=10,
     writers=340,
 )
-SMOKE = Scale(
+SMOKE = ReproductionScale(
     name="smoke",
-    what="three rounds, two clients, one step: shows that everything runs, its numbers mean nothing",
-    remarks=("This shows that everything runs. The numbers mean nothing.",),
+    summary="three rounds, two clients, one step: tests the software, the numbers have no meaning",
+    remarks=("This scale tests the software. Its numbers have no meaning.",),
     rounds=3,
     cohort=2,
     steps=1,

@@ -1,0 +1,132 @@
+"""Content of an artifact, and the table cells that several artifacts share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from fedopt.analysis.seeds import within_noise
+from fedopt.formatting import Unit, metric_unit
+from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, point_text
+from fedopt.reproduction.plan import PlannedRun, RunPlan
+from fedopt.reproduction.published import (
+    CURVE_ONLY,
+    METHOD_NAMES,
+    OPTIMIZERS,
+    PERFORMANCE_BOLD,
+    SCAFFOLD,
+    TASK_NAMES,
+    paper_settings,
+)
+from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
+from fedopt.tasks import TASKS
+
+NO_NUMBERS = "The paper shows this as a figure without numbers, so there are no differences."
+
+
+class ArtifactContent(NamedTuple):
+    """The tables, the figure and the notes of an artifact."""
+
+    tables: tuple[ComparisonTable, ...]
+    figure: Figure
+    notes: tuple[str, ...] = ()
+
+
+def paper_unit(task: str) -> Unit:
+    """Return the unit of a task's metric in the paper's tables: recall is printed times 100 without "%"."""
+    metric = TASKS[task].metric
+    unit = metric_unit(metric)
+    if metric.startswith("recall"):
+        at = metric.removeprefix("recall").strip("_@ ").removeprefix("at").strip("_")
+        return unit._replace(name=f"recall@{at} (× 100)" if at else "recall (× 100)", suffix="")
+    return unit
+
+
+def unit_text(task: str) -> str:
+    unit = paper_unit(task)
+    return unit.name + unit.suffix
+
+
+def value_cell(plan: RunPlan, result: RunValue, **fields: Any) -> ComparisonCell:
+    """Build the cell of a result in the paper's unit. `fields` add or replace fields."""
+    task = result.run.task
+    unit = paper_unit(task)
+    defaults: dict[str, Any] = {
+        "ours": None if result.value is None else result.value * unit.factor,
+        "half_width": None if result.half_width is None else result.half_width * unit.factor,
+        "by_seed": result.by_seed,
+        "state": result.state,
+        "run": result.path,
+        "label": plan.label(task),
+        "digits": unit.digits,
+        "unit": unit.name + unit.suffix,
+    }
+    return ComparisonCell(**{**defaults, **fields})
+
+
+def ranked_cell(
+    plan: RunPlan, method: str, result: RunValue, detail: str = "", **fields: Any
+) -> ComparisonCell:
+    """Build the cell of a method on a task. It is compared with the other methods for bold."""
+    task = result.run.task
+    remark = f"({result.remark})" if result.remark else ""
+    defaults: dict[str, Any] = {
+        "row": TASK_NAMES[task],
+        "column": METHOD_NAMES[method],
+        "group": TASK_NAMES[task],
+        "higher_is_better": TASKS[task].better == "higher",
+        "ranked": method in OPTIMIZERS,
+        "detail": " ".join(part for part in (detail, remark) if part),
+    }
+    return value_cell(plan, result, **{**defaults, **fields})
+
+
+def method_runs(reader: RunReader, task: str, method: str) -> tuple[PlannedRun, ...]:
+    """Return the runs that represent a method: one per seed, or the best run of SCAFFOLD's sweep."""
+    if method != SCAFFOLD:
+        return reader.plan.published_per_seed(task, method)
+    best = reader.best(reader.plan.sweep(task, SCAFFOLD))
+    return () if best.value is None else (best.run,)
+
+
+def method_cell(reader: RunReader, task: str, method: str) -> ComparisonCell:
+    """Build the cell of a method in the performance table."""
+    plan = reader.plan
+    if method == SCAFFOLD:
+        best = reader.best(plan.sweep(task, SCAFFOLD))
+        if best.value is None:
+            return ranked_cell(plan, method, best._replace(path=None), paper_text=CURVE_ONLY)
+        detail = point_text(best.run.point)
+        return ranked_cell(plan, method, reader.value(best.run), detail, paper_text=CURVE_ONLY)
+    result = mean_over_seeds([reader.value(run) for run in plan.published_per_seed(task, method)])
+    paper, bold = paper_settings(task).results[method], method in PERFORMANCE_BOLD[task]
+    return ranked_cell(plan, method, result, paper=paper, paper_bold=bold)
+
+
+def seed_notes(plan: RunPlan, cells: Sequence[ComparisonCell]) -> tuple[str, ...]:
+    """Explain intervals over several seeds, and name the differences that are within noise."""
+    if len(plan.seeds) == 1:
+        return ()
+    notes = [
+        "Runs with the paper's rates: mean ± half-width of the 95 % confidence interval over the seeds "
+        f"{', '.join(map(str, plan.seeds))}. Sweeps, including SCAFFOLD's, use seed {plan.seeds[0]} only."
+    ]
+    for row in dict.fromkeys(cell.row for cell in cells):
+        ranked = [cell for cell in cells if cell.row == row and cell.ranked and cell.ours is not None]
+        if not ranked:
+            continue
+        sign = 1 if ranked[0].higher_is_better else -1
+        best = max(ranked, key=lambda cell: sign * (cell.ours or 0.0))
+        similar = [
+            cell.column
+            for cell in ranked
+            if cell is not best and within_noise(dict(best.by_seed), dict(cell.by_seed))
+        ]
+        if similar:
+            notes.append(
+                f"{row}: the difference between {best.column}, the best, and {', '.join(similar)} is within "
+                "noise."
+            )
+    return tuple(notes)

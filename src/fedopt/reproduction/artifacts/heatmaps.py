@@ -1,0 +1,145 @@
+"""Heat maps over client and server rate, and the share of each map that is near its best value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, LogNorm, Normalize
+from matplotlib.figure import Figure
+
+from fedopt.analysis import heatmap
+from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
+from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
+from fedopt.reproduction.plan import PlannedRun, RunPlan
+from fedopt.reproduction.plotting import CLIENT_RATE, SERVER_RATE, TEXT, new_figure, styled
+from fedopt.reproduction.published import ADAPTIVE, HEAT_MAP_TAU, METHOD_NAMES, OPTIMIZERS, TASK_NAMES
+from fedopt.reproduction.results import DIVERGED, RunReader, RunValue, missing_runs, select_best
+from fedopt.tasks import TASKS
+
+_MARKS = {"diverged": "×", "failed": "!", "damaged": "!"}
+
+
+def plan_heatmaps(plan: RunPlan) -> Iterator[PlannedRun]:
+    for task in plan.tasks:
+        for method in OPTIMIZERS:
+            yield from plan.heat_map(task, method)
+
+
+def heatmaps(reader: RunReader) -> ArtifactContent:
+    """Show the validation metric for each pair of rates, one map per optimizer of one task."""
+    plan = reader.plan
+    (task,) = plan.tasks
+    values = {m: [reader.value(run) for run in plan.heat_map(task, m)] for m in OPTIMIZERS}
+    maps = [_map_table(plan, task, method, values[method]) for method in OPTIMIZERS]
+    tables = (_tuning_table(plan, task, values), *maps)
+    return ArtifactContent(tables, _draw_maps(plan, task, maps), (NO_NUMBERS,))
+
+
+def _map_table(plan: RunPlan, task: str, method: str, values: Sequence[RunValue]) -> ComparisonTable:
+    """Build the table of one map: rows from the largest server rate down, columns by client rate."""
+    ordered = sorted(values, key=lambda v: (-v.run.point["server_lr"], v.run.point["client_lr"]))
+    cells = [
+        value_cell(
+            plan,
+            value,
+            row=log10_text(value.run.point["server_lr"]),
+            column=axis_text("client_lr", value.run.point["client_lr"]),
+        )
+        for value in ordered
+    ]
+    title = f"{TASK_NAMES[task]}, {_map_title(method)}: {unit_text(task)}"
+    return ComparisonTable(title, tuple(cells), axis_text("server_lr"), compare=False)
+
+
+def _map_title(method: str) -> str:
+    tau = f", τ = 1e{log10_text(HEAT_MAP_TAU)}" if method in ADAPTIVE else ""
+    return METHOD_NAMES[method] + tau
+
+
+def _tuning_table(plan: RunPlan, task: str, values: dict[str, list[RunValue]]) -> ComparisonTable:
+    """Show how easy each optimizer is to tune: its best value and the share of runs near it."""
+    tolerance = heatmap.metric_tolerance(TASKS[task].metric)
+    higher_is_better = TASKS[task].better == "higher"
+    cells = []
+    for method in OPTIMIZERS:
+        own, row = values[method], METHOD_NAMES[method]
+        missing = missing_runs(own)
+        best = select_best(own, not higher_is_better)
+        detail = point_text(best.run.point, missing or "") if best else ""
+        best_value = best or RunValue(own[0].run, None)
+        cells.append(
+            value_cell(plan, best_value, row=row, column=f"best {unit_text(task)}", unit="", detail=detail)
+        )
+        column, label = "share near the best, %", plan.label(task)
+        if missing is None:
+            near = heatmap.count_near_best([value.value for value in own], higher_is_better, tolerance)
+            share = None if near.share is None else 100 * near.share
+            detail = f"({near.within} of {near.total})"
+            cells.append(ComparisonCell(row, column, share, label=label, digits=0, detail=detail))
+        else:  # a missing run could be near the best, or better
+            state = _progress(own) if missing else ""
+            cells.append(ComparisonCell(row, column, state=state, label=label, digits=0))
+    note = f"Near: within {tolerance.text} of the optimizer's best value. Runs that diverged are not near."
+    return ComparisonTable("Ease of tuning", tuple(cells), "optimizer", note, compare=False)
+
+
+def _progress(values: Sequence[RunValue]) -> str:
+    done = sum(value.value is not None or value.state == DIVERGED for value in values)
+    return f"{done} of {len(values)} trials done"
+
+
+@styled()
+def _draw_maps(plan: RunPlan, task: str, maps: Sequence[ComparisonTable]) -> Figure:
+    unit = paper_unit(task)
+    title = f"{TASK_NAMES[task]}{plan.title_suffix}: validation {unit.name}"
+    figure, axes = new_figure(len(maps), title, width=3.1, height=2.9)
+    known = [cell.ours for table in maps for cell in table.cells if cell.ours is not None]
+    colours = _choose_colours(known, TASKS[task].better == "higher")
+    for axis, method, table in zip(axes, OPTIMIZERS, maps, strict=True):
+        axis.set_title(_map_title(method))
+        _draw_map(axis, table, colours)
+    figure.colorbar(ScalarMappable(*colours), ax=axes, label=unit_text(task), shrink=0.8, pad=0.02)
+    return figure
+
+
+class _Colours(NamedTuple):
+    norm: Normalize
+    map: Colormap
+
+
+def _choose_colours(known: Sequence[float], higher_is_better: bool) -> _Colours:
+    """Return one colour scale for all maps, brighter for better."""
+    scale = heatmap.metric_scale(known, higher_is_better)
+    low, high = sorted((scale.worst, scale.best))
+    if high == low:
+        low, high = low - 0.5, high + 0.5
+    norm = LogNorm(low, high) if scale.log else Normalize(low, high)
+    return _Colours(norm, matplotlib.colormaps["viridis" if higher_is_better else "viridis_r"])
+
+
+def _draw_map(axis: Axes, table: ComparisonTable, colours: _Colours) -> None:
+    """Draw a table as a map with the number in each cell: × for diverged runs, ! for failed ones."""
+    rows, columns = table.rows, table.columns
+    image = np.full((len(rows), len(columns)), np.nan)
+    is_dense = len(columns) > 4
+    size = 6 if is_dense else 8
+    for cell in table.cells:
+        x, y = columns.index(cell.column), rows.index(cell.row)
+        text, colour = _MARKS.get(cell.state, ""), TEXT
+        if cell.ours is not None:
+            image[y, x] = cell.ours
+            text = f"{cell.ours:.{0 if is_dense and abs(cell.ours) >= 10 else cell.digits}f}"
+            red, green, blue, _ = colours.map(float(colours.norm(cell.ours)))
+            colour = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "#ffffff"
+        axis.text(x, y, text, ha="center", va="center", color=colour, fontsize=size)
+    axis.imshow(image, aspect="auto", cmap=colours.map, norm=colours.norm)
+    axis.set_xticks(range(len(columns)), [column.rpartition(" ")[2] for column in columns])
+    axis.set_yticks(range(len(rows)), rows)
+    axis.set_xlabel(CLIENT_RATE)
+    axis.set_ylabel(SERVER_RATE)
+    axis.spines[:].set_visible(False)

@@ -1,0 +1,162 @@
+"""Tables that compare our numbers with the paper's, and the rule for bold numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedopt.reproduction.data_sources import label_suffix
+
+NEAR_POINTS = 0.5  # bold: closer to the best than this many points ...
+NEAR_RELATIVE = 0.005  # ... or, for errors, than this fraction of the best
+ROUNDING = 1e-9  # tolerance for decimal fractions in binary
+MINUS = "−"
+
+
+@dataclass(frozen=True)
+class ComparisonCell:
+    """One of our numbers and the paper's number, both in the paper's unit."""
+
+    row: str
+    column: str
+    ours: float | None = None
+    paper: float | None = None
+    paper_text: str = ""  # replaces a number, such as "curve only"
+    state: str = ""  # the reason if there is no number of ours
+    run: Path | None = None
+    label: str = ""  # of the data, such as "synthetic"; "" for the paper's data
+    digits: int = 1
+    unit: str = ""
+    detail: str = ""  # shown after the number, such as the selected rates
+    group: str = ""  # cells of one group are compared for bold; "": never bold
+    higher_is_better: bool = True
+    half_width: float | None = None  # of our 95 % confidence interval over several seeds
+    by_seed: tuple[tuple[int, float], ...] = ()  # raw value of each seed
+    ranked: bool = True  # whether it can be the best of its group
+    paper_bold: bool = False
+    ours_bold: bool = False
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.ours is None or self.paper is None else self.ours - self.paper
+
+    def format(self, value: float | None, sign: bool = False) -> str:
+        """Format a number as in the paper."""
+        if value is None:
+            return ""
+        rounded = round(value, self.digits) + 0.0  # no -0.0
+        return f"{rounded:{'+' if sign and rounded else ''},.{self.digits}f}".replace("-", MINUS)
+
+    @property
+    def ours_text(self) -> str:
+        """Our number with its interval, or the reason why there is none."""
+        if self.ours is None:
+            return self.state
+        interval = "" if self.half_width is None else f" ± {self.format(self.half_width)}"
+        return self.format(self.ours) + interval
+
+    @property
+    def paper_shown(self) -> str:
+        return self.format(self.paper) or self.paper_text
+
+    @property
+    def difference_text(self) -> str:
+        return self.format(self.difference, sign=True)
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """Cells in rows and columns."""
+
+    title: str
+    cells: tuple[ComparisonCell, ...]
+    corner: str = ""  # heading of the row names
+    note: str = ""
+    compare: bool = True  # whether the paper prints numbers for it
+    on_page: bool = True  # False: in the CSV file only
+
+    @property
+    def rows(self) -> list[str]:
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(cell.column for cell in self.cells))
+
+    def cell(self, row: str, column: str) -> ComparisonCell | None:
+        return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)
+
+    def row_cells(self, row: str) -> list[ComparisonCell | None]:
+        return [self.cell(row, column) for column in self.columns]
+
+    def row_suffix(self, row: str) -> str:
+        """The data labels of a row, to follow "ours"."""
+        return label_suffix([cell.label for cell in self.cells if cell.row == row])
+
+
+def log10_text(value: float) -> str:
+    """Format a value of a grid, which is a decimal logarithm."""
+    return f"{value:g}".replace("-", MINUS)
+
+
+_SYMBOLS = {"client_lr": "η_l", "server_lr": "η", "tau": "τ"}
+
+
+def axis_text(axis: str, value: float | None = None) -> str:
+    """Name an axis of a grid, or one value on it.
+
+    >>> axis_text("client_lr"), axis_text("tau", -3.0)
+    ('log10 η_l', 'log10 τ = −3')
+    """
+    name = f"log10 {_SYMBOLS[axis]}"
+    return name if value is None else f"{name} = {log10_text(value)}"
+
+
+def point_text(point: Mapping[str, float], remark: str = "") -> str:
+    """Format selected rates for the detail of a cell.
+
+    >>> point_text({"client_lr": 2.0, "server_lr": -0.5})
+    '(log10 η_l = 2, log10 η = −0.5)'
+    """
+    parts = [axis_text(axis, value) for axis, value in point.items()]
+    return f"({', '.join([*parts, *([remark] if remark else [])])})"
+
+
+def near_best(
+    values: Sequence[tuple[float | None, bool]], higher_is_better: bool, relative: bool
+) -> list[bool]:
+    """Mark the values that are close to the best. A value is given as (value, whether it can be the best).
+
+    The distance must be less than half a point, or half a percent if `relative`. Exactly half a point is not
+    close: the paper prints 57.0 next to 57.5 and 85.1 next to 85.6 without bold.
+
+    >>> near_best([(85.1, True), (85.6, True), (85.2, True), (None, True)], True, False)
+    [False, True, True, False]
+    """
+    candidates = [value for value, can_be_best in values if can_be_best and value is not None]
+    if not candidates:
+        return [False for _ in values]
+    sign = 1 if higher_is_better else -1
+    best = sign * max(sign * value for value in candidates)
+    distance = (NEAR_RELATIVE * abs(best) if relative else NEAR_POINTS) - ROUNDING
+    return [value is not None and sign * (best - value) < distance for value, _ in values]
+
+
+def mark_bold(cells: Sequence[ComparisonCell]) -> tuple[ComparisonCell, ...]:
+    """Mark our bold numbers in each group. The paper's bold numbers are as printed."""
+    marked = list(cells)
+    for group in dict.fromkeys(cell.group for cell in cells if cell.group):
+        indices = [index for index, cell in enumerate(cells) if cell.group == group]
+        first = cells[indices[0]]
+        values = [(cells[index].ours, cells[index].ranked) for index in indices]
+        bold = near_best(values, first.higher_is_better, "MSE" in first.unit)
+        for index, is_bold in zip(indices, bold, strict=True):
+            marked[index] = replace(cells[index], ours_bold=is_bold)
+    return tuple(marked)
+
+
+def relative_link(run: Path | None, directory: Path) -> str:
+    """Return the path of a run directory relative to `directory`, with slashes."""
+    return "" if run is None else Path(os.path.relpath(run, directory)).as_posix()

@@ -1,0 +1,147 @@
+"""Estimates of the time and the disk space that runs need.
+
+The time is rounds x cohort x local steps, plus the evaluations, divided by the cores. The duration of a step
+and of an evaluation batch is measured for each task. The work of the server is small and not included.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from fedopt.algorithms.base import Round
+from fedopt.engine.evaluate import fixed_sample, is_evaluated
+from fedopt.engine.worker import EVAL_BATCH, ClientJob, Runner, SampleJob, initial_vector, single_thread
+from fedopt.reproduction.data_sources import dataset_sizes
+from fedopt.reproduction.plan import PlannedRun
+from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFOLD, paper_settings
+from fedopt.reproduction.results import RunReader
+from fedopt.runs.build_problem import build_problem
+from fedopt.runs.client_table import check_disk, client_state_bytes
+from fedopt.runs.config import Config, resolve
+from fedopt.tasks import TASKS
+
+STARTUP_SECONDS = 0.6  # of a run, before its first and after its last round
+_TIMED_STEPS = 2  # after one step of warm-up
+_TIMED_CLIENTS = 3  # generating all clients of a task would take seconds
+_TIMED_EXAMPLES = 20  # of the evaluation
+_SAME_MODEL = {"cifar10": "cifar100"}  # ResNet-18 takes the longest to time
+# Vectors in a checkpoint: the model and the state of the server optimizer.
+_CHECKPOINT_VECTORS = {**dict.fromkeys(ADAPTIVE, 3), "fedavgm": 2, SCAFFOLD: 2}
+
+
+class StepTimes(NamedTuple):
+    """Seconds on one core, and the size of the model."""
+
+    step: float  # one local step of a client
+    evaluation: float  # EVAL_BATCH test examples
+    parameters: int = 0
+
+
+def measure_step_times(
+    tasks: Iterable[str], on_task: Callable[[str], None] = lambda task: None
+) -> dict[str, StepTimes]:
+    """Time a step and an evaluation of each task in this process, on synthetic data."""
+    times: dict[str, StepTimes] = {}
+    for task in tasks:
+        timed = _SAME_MODEL.get(task, task)
+        if timed not in times:
+            on_task(timed)
+            times[timed] = _measure(timed)
+        times[task] = times[timed]
+    return times
+
+
+def _measure(task: str) -> StepTimes:
+    def train(steps: int) -> tuple[Runner, float]:
+        settings = {"data.clients": _TIMED_CLIENTS, "client.steps": steps, "clients_per_round": 1}
+        runner = Runner(
+            build_problem(TASKS[task], resolve(TASKS[task], "fedavg", settings)), federation, sample
+        )
+        start = time.perf_counter()
+        runner.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), (x,), None)
+        return runner, time.perf_counter() - start
+
+    problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _TIMED_CLIENTS}))
+    federation = problem.federation()
+    test = federation.test
+    examples = min(_TIMED_EXAMPLES, int(test.sizes.sum()))
+    sample, x = fixed_sample(test, examples), initial_vector(problem)
+    with single_thread():
+        train(1)
+        runner, seconds = train(_TIMED_STEPS)
+        start = time.perf_counter()
+        runner.run(SampleJob(0, examples), (x,), None)
+        evaluation = (time.perf_counter() - start) * EVAL_BATCH / examples
+        return StepTimes(seconds / _TIMED_STEPS, evaluation, len(x))
+
+
+@cache
+def epoch_steps(task: str) -> float:
+    """Return the mean number of steps in a client's epoch. The synthetic data has the paper's sizes."""
+    batch_size = paper_settings(task).batch_size
+    return float(np.ceil(TASKS[task].federation("synthetic").train.sizes / batch_size).mean())
+
+
+def run_seconds(run: PlannedRun, times: StepTimes) -> float:
+    """Estimate the time of one run on one core."""
+    settings = run.settings
+    rounds = int(settings["rounds"])
+    sizes, batch_size = DATASETS[DATASET_OF[run.task]], paper_settings(run.task).batch_size
+    if "client.steps" in settings:
+        steps = float(settings["client.steps"])
+    elif run.algorithm == "centralized":
+        share = settings.get("data.clients", 0) / sizes.train_clients or 1.0
+        steps = share * sizes.train_examples / batch_size
+    else:
+        steps = epoch_steps(run.task)
+    every, last_every = settings["eval.every"], settings["eval.last_every"]
+    evaluations = sum(is_evaluated(t, rounds, every, last_every) for t in range(rounds + 1))
+    examples = float(evaluations) * (settings["eval.sample"] or sizes.test_examples)
+    examples += sizes.test_examples if settings["eval.final"] == "full" else 0
+    training = rounds * float(settings.get("clients_per_round", 1)) * steps * times.step
+    return STARTUP_SECONDS + training + examples / EVAL_BATCH * times.evaluation
+
+
+def total_seconds(runs: Iterable[PlannedRun], times: Mapping[str, StepTimes], cores: int) -> float:
+    """Estimate the time of several runs in parallel. Runs that differ only in rates take the same time."""
+    known: dict[tuple[object, ...], float] = {}
+    total = 0.0
+    for run in runs:
+        key = (run.task, run.algorithm == "centralized", run.settings_items)
+        if key not in known:
+            known[key] = run_seconds(run, times[run.task])
+        total += known[key]
+    return total / cores
+
+
+def has_client_state(run: PlannedRun) -> bool:
+    """Whether clients keep state between rounds, which needs disk space for each visited client."""
+    return run.algorithm == SCAFFOLD
+
+
+def run_bytes(config: Config, parameters: int, population: int) -> float:
+    """Estimate the disk space of a run: its checkpoints and the state that clients keep."""
+    vectors = _CHECKPOINT_VECTORS.get(config.algorithm, 1) * config.checkpoint.keep
+    keeps = 1 if config.algorithm == SCAFFOLD else 0
+    return 4.0 * parameters * vectors + client_state_bytes(config, parameters, keeps, population)
+
+
+def runs_that_fit_on_disk(reader: RunReader, run: PlannedRun) -> int:
+    """Return how many runs like `run` the disk can hold, or raise a DiskError if it cannot hold one.
+
+    A run performs the same check before its first round, but there the error would stop all runs.
+    """
+    trial = reader.trial(run)
+    problem = build_problem(TASKS[run.task], trial.config)
+    d, keeps = len(initial_vector(problem)), len(problem.algorithm().keeps)
+    population = dataset_sizes(reader.plan.source(run.task)).train_clients
+    directory = trial.path if trial.path.is_dir() else reader.out
+    check_disk(directory, trial.config, d, keeps, population)
+    free = shutil.disk_usage(directory).free
+    return int(free // max(1.0, run_bytes(trial.config, d, population)))

@@ -1,0 +1,84 @@
+"""Performance tables and validation curves from runs written by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from reproduction_runs import TINY, cells_of, content_of, make_reader, write_run, write_runs
+
+from fedopt.reproduction.artifacts.registry import ARTIFACTS
+
+CR = "emnist_cr"
+
+
+def test_performance_table_shows_values_differences_links_and_divergence(tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, CR)
+    path = write_run(reader, reader.plan.published(CR, "fedadam"), 0.80)
+    write_run(reader, reader.plan.published(CR, "fedyogi"), 0.7951)
+    write_run(reader, reader.plan.published(CR, "fedavg"), None, status="diverged")
+    for index, run in enumerate(reader.plan.sweep(CR, "scaffold")):  # the third has the smallest train loss
+        write_run(reader, run, 0.7 + index / 100, train_loss=(3.0, 2.0, 1.0, 1.5)[index])
+    cells = cells_of("performance", reader)
+    assert cells["FedAdam"].ours == pytest.approx(80.0) and cells["FedAdam"].run == path
+    assert cells["FedAdam"].difference == pytest.approx(80.0 - 85.6)
+    assert (cells["FedAdam"].ours_bold, cells["FedYogi"].ours_bold) == (True, True)  # 79.51 is 0.49 below
+    assert (cells["FedAvg"].ours, cells["FedAvg"].ours_text) == (None, "diverged")
+    assert cells["FedAvgM"].ours_text == ""
+    assert cells["SCAFFOLD"].ours == pytest.approx(72.0)
+    assert cells["SCAFFOLD"].detail == "(log10 η_l = −1, log10 η = −0.5)"
+    assert cells["SCAFFOLD"].difference is None
+
+
+def test_recall_is_shown_in_the_papers_unit(tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, "so_lr")
+    write_run(reader, reader.plan.published("so_lr", "fedavg"), 0.3)
+    cell = cells_of("performance", reader)["FedAvg"]
+    assert (cell.unit, cell.ours_text) == ("recall@5 (× 100)", "30.0")
+
+
+def test_test_table_uses_the_full_test_set_if_the_scale_has_it(tmp_path: Path) -> None:
+    full = make_reader(tmp_path, "so_lr", scale=replace(TINY, full_test=True))
+    write_run(full, full.plan.published("so_lr", "fedavg"), 0.3, full_test=0.406)
+    sample = make_reader(tmp_path, "so_lr")
+    write_run(sample, sample.plan.published("so_lr", "fedavg"), 0.25)
+    for reader, ours, title in ((full, 40.6, "full test set"), (sample, 25.0, "not the full test set")):
+        (table,) = content_of("so_test", reader).tables
+        assert [cell.ours for cell in table.cells if cell.column == "FedAvg"] == [pytest.approx(ours)]
+        assert title in table.title
+
+
+def test_curves_contain_every_method_with_a_run(tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, "emnist_ae")
+    write_runs(reader, ARTIFACTS["curves_emnist_ae"].runs(reader.plan), lambda run: 0.02)
+    table, points = content_of("curves_emnist_ae", reader).tables
+    assert [cell.ours for cell in table.cells] == pytest.approx([20.0] * 6)  # MSE x 1000
+    assert table.cells[0].ours_text == "20.00"
+    fedavg = [(cell.row, cell.ours) for cell in points.cells if cell.column == "FedAvg"]
+    assert fedavg == [("0", 10.0), ("1", 20.0), ("2", 20.0)]
+
+
+def test_several_seeds_show_mean_interval_and_differences_within_noise(tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, CR, seeds=(0, 1, 2))
+    plan = reader.plan
+    values = {"fedadam": (0.80, 0.81, 0.82), "fedyogi": (0.79, 0.82, 0.80), "fedavg": (0.50, 0.51, 0.52)}
+    for method, own in values.items():
+        for run, value in zip(plan.published_per_seed(CR, method), own, strict=True):
+            write_run(reader, run, value)
+    write_run(reader, plan.published_per_seed(CR, "fedavgm")[0], 0.7)
+    write_run(reader, plan.published_per_seed(CR, "fedavgm")[1], None, status="diverged")
+    content = content_of("performance", reader)
+    cells = {cell.column: cell for cell in content.tables[0].cells}
+    # t with two degrees of freedom is 4.3027: 4.3027 x 1 / sqrt(3) = 2.484 points
+    assert cells["FedAdam"].ours_text == "81.0 ± 2.5"
+    assert cells["FedAdam"].half_width == pytest.approx(2.4841, abs=1e-3)
+    assert cells["FedAvgM"].ours_text == "70.0"
+    assert cells["FedAvgM"].detail == "(1 of 3 seeds, 1 diverged, 1 to run)"
+    # differences 1, -1, 2 points: 0.67 ± 3.8 contains 0; those to FedAvg are 30 each time
+    noise = [note for note in content.notes if "within noise" in note]
+    assert noise == ["EMNIST CR: the difference between FedAdam, the best, and FedYogi is within noise."]
+    assert any("seeds 0, 1, 2" in note and "Sweeps" in note for note in content.notes)
+    points = content_of("curves_emnist_cr", reader).tables[1].cells
+    last = next(cell for cell in points if (cell.column, cell.row) == ("FedAdam", "2"))
+    assert (last.ours, last.half_width) == (pytest.approx(81.0), pytest.approx(2.4841, abs=1e-3))

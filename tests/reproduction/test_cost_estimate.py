@@ -1,0 +1,71 @@
+"""Estimates of time and disk space, and their listing."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from reproduction_runs import make_plan, make_reader
+from rich.console import Console
+
+from fedopt.errors import DiskError
+from fedopt.reproduction import listing
+from fedopt.reproduction.artifacts.registry import ARTIFACTS
+from fedopt.reproduction.cost_estimate import (
+    StepTimes,
+    run_bytes,
+    run_seconds,
+    runs_that_fit_on_disk,
+    total_seconds,
+)
+from fedopt.reproduction.scales import SCALES, SMOKE
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def test_time_is_rounds_times_cohort_times_steps_over_the_cores() -> None:
+    run = make_plan(scale=SMOKE).published("so_lr", "fedavg")
+    times = StepTimes(0.5, 1.0)
+    # 3 rounds x 2 clients x 1 step x 0.5 s, 4 evaluations of 100 examples at 1 s per 100, 0.6 s to start
+    assert run_seconds(run, times) == pytest.approx(0.6 + 3.0 + 4.0)
+    assert total_seconds([run, run], {"so_lr": times}, 2) == pytest.approx(7.6)
+
+
+def test_disk_space_is_checkpoints_and_one_row_per_visited_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = make_reader(tmp_path, "so_lr")
+    scaffold, adam = (reader.plan.sweep("so_lr", name)[0] for name in ("scaffold", "fedadam"))
+    d = 10_000 * 500 + 500  # words x tags, and a bias for each tag
+    # two rounds of two clients of very many: 4 visited, 4 since the last checkpoint, x and c in it
+    needed = 4 * d * (4 + 4 + 2)
+    assert run_bytes(reader.trial(scaffold).config, d, 342_477) == pytest.approx(needed, rel=1e-4)
+    assert run_bytes(reader.trial(adam).config, d, 342_477) == 4 * d * 3  # x, m and v
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**12, 0, int(2.5 * needed)))
+    assert runs_that_fit_on_disk(reader, scaffold) == 2
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**12, 0, 1000))
+    with pytest.raises(DiskError) as caught:
+        runs_that_fit_on_disk(reader, scaffold)
+    assert caught.value.path == tmp_path
+
+
+def test_list_shows_the_disk_space_of_the_largest_run() -> None:
+    times = {task: StepTimes(1.0, 1.0, parameters=1) for task in ARTIFACTS["performance"].tasks}
+    times["cifar100"] = StepTimes(1.0, 1.0, parameters=10**9)
+    # smoke: three rounds of two of 500 clients, 500 (1 - 0.996^3) = 5.98 rows; a checkpoint after the last
+    # round only, so 6 more; x and c
+    largest = listing.largest_run(SCALES["smoke"], times)
+    assert (largest["task"], largest["algorithm"]) == ("cifar100", "scaffold")
+    assert largest["bytes"] == pytest.approx(4e9 * (5.976032 + 6 + 2))
+    estimates = {
+        "artifacts": [],
+        "all": dict.fromkeys(SCALES, {"runs": 0, "seconds": 0.0}),
+        "cores": 2,
+        "largest_trial": dict.fromkeys(SCALES, largest),
+    }
+    text = io.StringIO()
+    listing.print_list(estimates, Console(file=text, width=300))
+    assert "largest run: 55.9 GB (SCAFFOLD, CIFAR-100) at smoke" in text.getvalue()
