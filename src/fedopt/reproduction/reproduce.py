@@ -145,9 +145,8 @@ def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: Reprod
     if waiting:
         times = measure_step_times(dict.fromkeys(run.task for run in waiting))
         seconds = total_seconds(waiting, times, options.workers or available_cores())
-        log(
-            f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs; `--scale small` is shorter"
-        )
+        estimate = f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs"
+        log(f"{estimate}; `--scale small` is shorter")
 
 
 def _run_task(
