@@ -1,4 +1,4 @@
-"""Grids of trials: which cells a heat map has, which trial is best, and how easy a method is to tune."""
+"""Learning-rate grids: cells, best trials, trials near the best, and the colour scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small import run
 from written import write_trial
 
-from fedopt.analysis.heatmap import HeatMap, Tolerance, find_grids, metric_tolerance
+from fedopt.analysis.heatmap import HeatMap, Tolerance, find_grids, metric_scale, metric_tolerance
 from fedopt.errors import RunError
 from fedopt.runs.discover import find_runs
 from fedopt.runs.records import RunRecord
@@ -20,7 +20,7 @@ repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def trials(root: Path, name: str, values: dict[tuple[float, ...], Any], **info: Any) -> list[RunRecord]:
-    """A trial for each point; a value that is a word is a status without a result."""
+    """Write a trial for each point. A string instead of a value is the status of a trial without a result."""
     found = []
     for at, (rates, value) in enumerate(values.items()):
         outcome = {"value": None, "status": value} if isinstance(value, str) else {"value": value}
@@ -32,7 +32,7 @@ def maps(records: list[RunRecord]) -> list[HeatMap]:
     return [heat_map for grid in find_grids(records) for heat_map in grid.heat_maps()]
 
 
-def test_a_map_has_the_rates_ascending_and_a_cell_for_each_trial(tmp_path: Path) -> None:
+def test_map_has_ascending_rates_and_a_cell_for_each_trial(tmp_path: Path) -> None:
     values = {(1.0, 0.1): 0.3, (0.1, 1.0): 0.4, (0.1, 0.1): 0.2}  # none at (1, 1)
     (found,) = maps(trials(tmp_path, "fedavg", values))
     assert (found.grid.method, found.tau) == ("fedavg", None)
@@ -40,7 +40,7 @@ def test_a_map_has_the_rates_ascending_and_a_cell_for_each_trial(tmp_path: Path)
     assert {at: trial.value for at, trial in found.cells.items()} == values
 
 
-def test_each_tau_has_its_map_and_one_can_be_selected(tmp_path: Path) -> None:
+def test_each_tau_has_a_map(tmp_path: Path) -> None:
     rates = [(c, s) for c in (0.1, 1.0) for s in (0.1, 1.0)]
     adaptive = {(c, s, tau): 0.1 * at for tau in (1e-1, 1e-3) for at, (c, s) in enumerate(rates)}
     records = trials(tmp_path, "fedadam", adaptive)
@@ -56,21 +56,21 @@ def test_each_tau_has_its_map_and_one_can_be_selected(tmp_path: Path) -> None:
     ]  # v_{-1} follows tau
 
 
-def test_one_rate_is_no_map_but_a_grid_that_can_be_judged(tmp_path: Path) -> None:
+def test_one_server_rate_gives_a_grid_without_a_map(tmp_path: Path) -> None:
     records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.5, (1.0, 1.0): 0.6})
     assert maps(records) == []
     assert [len(grid.trials) for grid in find_grids(records)] == [2]
     assert find_grids(records[:1]) == []
 
 
-def test_rates_written_in_two_ways_meet_on_one_axis(tmp_path: Path) -> None:
-    a, b = 10**-0.5, 0.31622776601  # the second as somebody typed it
+def test_rates_equal_to_ten_digits_share_an_axis_value(tmp_path: Path) -> None:
+    a, b = 10**-0.5, 0.31622776601  # typed with fewer digits
     records = trials(tmp_path, "fedavg", {(a, 0.1): 0.1, (b, 1.0): 0.2, (1.0, 0.1): 0.3, (1.0, 1.0): 0.4})
     (found,) = maps(records)
     assert len(found.client_rates) == 2 and len(found.cells) == 4
 
 
-def test_two_grids_of_one_algorithm_are_told_apart_by_their_settings(tmp_path: Path) -> None:
+def test_grids_of_one_algorithm_are_named_by_their_settings(tmp_path: Path) -> None:
     rates = [(c, s) for c in (0.1, 1.0) for s in (0.1, 1.0)]
     for variant in ("as_run", "as_printed"):
         trials(tmp_path / variant, "fedavg", dict.fromkeys(rates, 0.2), settings={"variant": variant})
@@ -78,7 +78,7 @@ def test_two_grids_of_one_algorithm_are_told_apart_by_their_settings(tmp_path: P
     assert sorted(m.grid.method for m in found) == ["fedavg (variant as_printed)", "fedavg (variant as_run)"]
 
 
-def test_seeds_are_one_trial_and_a_repeated_run_the_longer_one(tmp_path: Path) -> None:
+def test_seeds_form_one_trial_and_repeated_runs_count_once(tmp_path: Path) -> None:
     records = [
         write_trial(tmp_path / f"{rate}-{seed}", "fedavg", (rate, 1.0), 0.2 + 0.1 * seed, seed=seed)
         for rate in (0.1, 1.0)
@@ -90,7 +90,7 @@ def test_seeds_are_one_trial_and_a_repeated_run_the_longer_one(tmp_path: Path) -
     assert [len(trial.group.records) for trial in grid.trials] == [3, 3]
 
 
-def test_the_best_and_the_papers_choice_are_two_questions(tmp_path: Path) -> None:
+def test_best_trial_and_papers_choice_may_differ(tmp_path: Path) -> None:
     records = [
         write_trial(tmp_path / "a", "fedavg", (0.1, 1.0), 0.80, train_loss=0.5),
         write_trial(tmp_path / "b", "fedavg", (1.0, 1.0), 0.70, train_loss=0.1),
@@ -99,14 +99,9 @@ def test_the_best_and_the_papers_choice_are_two_questions(tmp_path: Path) -> Non
     ]
     (grid,) = find_grids(records)
     assert grid.best and grid.best.client_lr == 0.1
-    assert (
-        grid.papers_choice and grid.papers_choice.client_lr == 1.0
-    )  # smallest train loss
+    assert grid.papers_choice and grid.papers_choice.client_lr == 1.0  # smallest train loss
     (lower,) = find_grids([r._replace(info=r.info | {"better": "lower", "metric": "mse"}) for r in records])
     assert lower.best and lower.best.client_lr == 1.0
-
-
-# -- how easy a method is to tune
 
 
 def share(root: Path, values: list[Any], metric: str = "accuracy", better: str = "higher") -> Any:
@@ -115,35 +110,37 @@ def share(root: Path, values: list[Any], metric: str = "accuracy", better: str =
     return grid.near_best(metric_tolerance(metric))
 
 
-def test_accuracy_within_one_point_of_the_best_is_near_it(tmp_path: Path) -> None:
+def test_accuracy_within_one_point_is_near_the_best(tmp_path: Path) -> None:
     found = share(tmp_path, [0.80, 0.79, 0.785, "diverged"])
     assert (found.share, found.within, found.total) == (0.5, 2, 4)
     assert found.tolerance.text == "1 percentage point"
 
 
-def test_an_error_within_a_tenth_of_the_best_is_near_it(tmp_path: Path) -> None:
+def test_error_within_ten_percent_is_near_the_best(tmp_path: Path) -> None:
     found = share(tmp_path, [0.0180, 0.0198, 0.0199, "failed", "pruned"], "mse", "lower")
     assert (found.share, found.within, found.total) == (0.4, 2, 5)
     assert found.tolerance.text == "10 %"
 
 
-def test_trials_still_running_are_not_counted_and_none_done_is_no_share(tmp_path: Path) -> None:
+def test_running_trials_do_not_count_and_no_result_gives_no_share(tmp_path: Path) -> None:
     found = share(tmp_path / "a", [0.5, "running", "diverged"])
     assert (found.share, found.within, found.total) == (0.5, 1, 2)
     none = share(tmp_path / "b", ["diverged", "failed"])
     assert (none.share, none.within, none.total) == (None, 0, 2)
 
 
-def test_a_trial_whose_last_round_had_no_finite_client_is_not_near(tmp_path: Path) -> None:
+def test_trial_without_a_finite_client_in_the_last_round_is_not_near(tmp_path: Path) -> None:
     records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.5, (1.0, 1.0): 0.5, (10.0, 1.0): 0.5})
     rejected = {**records[2].train[-1], "loss": None, "clients": 0, "rejected": 2}
-    records[2] = records[2]._replace(train=[*records[2].train[:-1], rejected])  # done, by an earlier model
+    records[2] = records[2]._replace(
+        train=[*records[2].train[:-1], rejected]
+    )
     (found,) = find_grids(records)
     assert [trial.value for trial in found.trials] == [0.5, 0.5, None]
     assert found.near_best(metric_tolerance("accuracy"))[:3] == (2 / 3, 2, 3)
 
 
-def test_a_grid_is_compared_by_the_measure_that_is_named(tmp_path: Path) -> None:
+def test_grid_is_compared_by_the_given_measure(tmp_path: Path) -> None:
     records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.7, (1.0, 1.0): 0.6, (10.0, 1.0): 0.5})
     losses = (1.00, 1.10, 1.12)  # two lie within a tenth of the smallest
     records = [
@@ -158,7 +155,7 @@ def test_a_grid_is_compared_by_the_measure_that_is_named(tmp_path: Path) -> None
 
 @given(st.floats(0, 1), st.floats(0.001, 0.5), st.booleans(), st.booleans())
 @repeatable
-def test_what_is_still_near_lies_on_the_worse_side_of_the_best(
+def test_limit_is_on_the_worse_side_of_the_best(
     best: float, size: float, relative: bool, higher: bool
 ) -> None:
     edge = Tolerance(size, relative).limit(best, higher)
@@ -166,7 +163,7 @@ def test_what_is_still_near_lies_on_the_worse_side_of_the_best(
     assert abs(edge - best) == pytest.approx(size * (best if relative else 1.0))
 
 
-def test_a_real_grid_with_a_rate_that_diverges(tmp_path: Path) -> None:
+def test_trained_grid_with_a_diverging_rate(tmp_path: Path) -> None:
     for client in (0.1, 1.0, 1e30):
         for server in (0.1, 1.0):
             options = {"client.lr": client, "server.lr": server, "rounds": 2, "patience": 1}
@@ -179,3 +176,19 @@ def test_a_real_grid_with_a_rate_that_diverges(tmp_path: Path) -> None:
     assert states == {(c, s): "diverged" if c == 1e30 else "" for c in (0.1, 1.0, 1e30) for s in (0.1, 1.0)}
     judged = found.grid.near_best(metric_tolerance("accuracy"))
     assert judged.total == 6 and 1 <= judged.within <= 4
+
+
+@pytest.mark.parametrize(("higher", "best"), [(True, 0.9), (False, 0.1)])
+def test_scale_runs_from_the_worst_to_the_best_value(higher: bool, best: float) -> None:
+    scale = metric_scale([0.1, 0.5, 0.9], higher)
+    assert (scale.position(best), scale.position(1.0 - best)) == (1.0, 0.0)
+    assert scale.position(0.5) == pytest.approx(0.5) and scale.middle == pytest.approx(0.5)
+    assert (scale.position(-1.0), scale.position(2.0)) == ((0.0, 1.0) if higher else (1.0, 0.0))
+    assert not scale.log
+
+
+def test_scale_of_errors_over_a_wide_range_is_logarithmic() -> None:
+    scale = metric_scale([0.01, 0.1, 1.0], False)
+    assert scale.log and scale.position(0.1) == pytest.approx(0.5) and scale.middle == pytest.approx(0.1)
+    assert not metric_scale([0.01, 0.1, 1.0], True).log
+    assert metric_scale([0.3], True).position(0.3) == 1.0

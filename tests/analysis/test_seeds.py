@@ -1,10 +1,9 @@
-"""Several runs together: means with their intervals, groups of seeds, and runs found under any path."""
+"""Seeds: confidence intervals, paired comparisons, the option --seeds, and groups of runs."""
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedopt.analysis.seeds import confidence_interval, group_seeds, parse_seeds, within_noise
-from fedopt.errors import UserError
-from fedopt.runs.discover import find_runs
+from fedopt.errors import ConfigError
 from fedopt.runs.records import RunRecord, read_run
 
 VALUES = st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=12)
@@ -25,7 +23,7 @@ repeatable = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def write_run(path: Path, algorithm: str = "fedavg", seed: int = 0, **changes: Any) -> RunRecord:
-    """A run directory by hand; `changes` are settings of its configuration, such as client__lr."""
+    """Write a run directory. `changes` are settings of its configuration, such as client__lr."""
     config: dict[str, Any] = {"seed": seed, "rounds": 4, "client": {"lr": 0.1}, "server": {"lr": 1.0}}
     for key, value in changes.items():
         table, _, name = key.rpartition("__")
@@ -39,40 +37,37 @@ def write_run(path: Path, algorithm: str = "fedavg", seed: int = 0, **changes: A
     return read_run(path)
 
 
-# -- intervals
-
-
-def test_an_interval_by_hand() -> None:
-    """1, 2, 3, 4, 5: mean 3, s = sqrt(2.5), and the table's t for four degrees of freedom is 2.776."""
-    mean, half, n = confidence_interval([1, 2, 3, 4, 5])
+def test_interval_equals_the_value_computed_by_hand() -> None:
+    """1, 2, 3, 4, 5: mean 3, s = sqrt(2.5), and t is 2.776 for four degrees of freedom."""
+    mean, half_width, n = confidence_interval([1, 2, 3, 4, 5])
     assert (mean, n) == (3.0, 5)
-    assert half == pytest.approx(2.776445 * math.sqrt(2.5) / math.sqrt(5), rel=1e-6)
+    assert half_width == pytest.approx(2.776445 * math.sqrt(2.5) / math.sqrt(5), rel=1e-6)
 
 
 @given(VALUES)
 @repeatable
-def test_an_interval_is_the_one_that_scipy_has(values: list[float]) -> None:
-    mean, half, n = confidence_interval(values)
-    assert n == len(values) and half is not None
+def test_interval_equals_that_of_scipy(values: list[float]) -> None:
+    mean, half_width, n = confidence_interval(values)
+    assert n == len(values) and half_width is not None
     tiny = 1e-9 * (max(map(abs, values)) + 1)
-    if half > tiny:  # of equal values scipy has no interval
+    if half_width > tiny:  # scipy has no interval for equal values
         low, high = stats.t.interval(0.95, n - 1, loc=np.mean(values), scale=stats.sem(values))
-        assert (mean - half, mean + half) == pytest.approx((low, high), rel=1e-6, abs=tiny)
+        assert (mean - half_width, mean + half_width) == pytest.approx((low, high), rel=1e-6, abs=tiny)
 
 
-def test_one_value_has_no_interval_and_none_is_no_mean() -> None:
+def test_one_value_has_no_half_width_and_no_value_is_an_error() -> None:
     assert confidence_interval([0.25]) == (0.25, None, 1)
     with pytest.raises(ValueError, match="at least one"):
         confidence_interval([])
 
 
-def test_equal_values_have_an_interval_of_no_width() -> None:
+def test_equal_values_have_a_half_width_of_zero() -> None:
     assert confidence_interval([0.5, 0.5, 0.5]) == (0.5, 0.0, 3)
 
 
 @given(VALUES, st.floats(-2, 2))
 @repeatable
-def test_noise_is_decided_as_a_paired_t_test_decides(values: list[float], shift: float) -> None:
+def test_noise_agrees_with_a_paired_t_test(values: list[float], shift: float) -> None:
     draws = np.random.Generator(np.random.Philox(len(values))).normal(size=len(values))
     a = dict(enumerate(values))
     b = {seed: value + shift + draw for (seed, value), draw in zip(a.items(), draws, strict=True)}
@@ -81,7 +76,7 @@ def test_noise_is_decided_as_a_paired_t_test_decides(values: list[float], shift:
         assert within_noise(a, b) == within_noise(b, a) == (p > 0.05)
 
 
-def test_only_common_seeds_count_for_noise() -> None:
+def test_noise_uses_common_seeds_only() -> None:
     a = {0: 0.50, 1: 0.60, 2: 0.70, 9: 0.0}
     steady = {0: 0.51, 1: 0.611, 2: 0.709, 7: 5.0}  # differences of 0.010, 0.011, 0.009: t = 17.3 > 4.30
     assert within_noise(a, steady) is False
@@ -91,19 +86,16 @@ def test_only_common_seeds_count_for_noise() -> None:
     assert within_noise({}, {}) is None
 
 
-def test_methods_that_are_equal_on_every_seed_are_within_noise_and_a_constant_gap_is_not() -> None:
+def test_equal_methods_are_within_noise_and_a_constant_difference_is_not() -> None:
     a = {0: 0.25, 1: 0.5}
     assert within_noise(a, a) is True
     assert within_noise(a, {0: 0.5, 1: 0.75}) is False
 
 
-# -- the seeds of a command
-
-
 @pytest.mark.parametrize(
     ("text", "seeds"), [("0:5", [0, 1, 2, 3, 4]), ("7:8", [7]), ("3,5,8", [3, 5, 8]), ("4", [4])]
 )
-def test_seeds_are_a_range_or_a_list(text: str, seeds: list[int]) -> None:
+def test_parse_seeds_accepts_a_range_or_a_list(text: str, seeds: list[int]) -> None:
     assert parse_seeds(text) == seeds
 
 
@@ -122,17 +114,15 @@ def test_seeds_are_a_range_or_a_list(text: str, seeds: list[int]) -> None:
         ("0:1000000000", "1,000,000,000 seeds; allowed: 1 to 1000"),
     ],
 )
-def test_other_seeds_are_refused_in_one_line(text: str, why: str) -> None:
-    with pytest.raises(UserError) as caught:
+def test_parse_seeds_rejects_other_text(text: str, why: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         parse_seeds(text)
+    assert caught.value.keys == ("seeds",)
     assert f"--seeds {text!r}" in str(caught.value) and why in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-# -- groups
-
-
-def test_runs_that_differ_in_seed_and_rounds_alone_are_one_group(tmp_path: Path) -> None:
+def test_runs_that_differ_in_seed_and_rounds_form_one_group(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / "a", "fedyogi", 2),
         write_run(tmp_path / "b", "fedavg", 10),
@@ -149,7 +139,7 @@ def test_runs_that_differ_in_seed_and_rounds_alone_are_one_group(tmp_path: Path)
     ]
 
 
-def test_a_groups_label_leaves_out_the_seed_also_where_groups_have_different_ones(tmp_path: Path) -> None:
+def test_group_label_does_not_contain_the_seed(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path / f"{lr}-{seed}", seed=seed, client__lr=lr, server__lr=2 * lr)
         for lr, seeds in ((0.1, (0, 1)), (0.2, (5, 6)))
@@ -161,7 +151,7 @@ def test_a_groups_label_leaves_out_the_seed_also_where_groups_have_different_one
     ]
 
 
-def test_a_seed_that_was_run_twice_counts_once_in_each_group(tmp_path: Path) -> None:
+def test_repeated_seed_starts_another_group(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / name / f"seed-{seed}", seed=seed) for name in "ab" for seed in (0, 1)]
     assert [[run.config["seed"] for run in group.records] for group in group_seeds(runs)] == [[0, 1], [0, 1]]
     assert len({group.label for group in group_seeds(runs)}) == 2
@@ -169,7 +159,7 @@ def test_a_seed_that_was_run_twice_counts_once_in_each_group(tmp_path: Path) -> 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=12))
 @repeatable
-def test_groups_hold_every_run_once_under_different_labels(drawn: list[tuple[str, int]]) -> None:
+def test_every_run_is_in_one_group_and_labels_are_unique(drawn: list[tuple[str, int]]) -> None:
     runs = [
         RunRecord(
             Path(f"{at}"), {"task": "t", "algorithm": name, "data": "synthetic"}, {"seed": seed}, [], []
@@ -186,44 +176,11 @@ def test_groups_hold_every_run_once_under_different_labels(drawn: list[tuple[str
         assert seeds == sorted(set(seeds)) and len({run.label for run in group.records}) == 1
 
 
-# -- runs under any path
-
-
-def test_runs_are_found_at_any_depth_in_order_and_once(tmp_path: Path) -> None:
-    for name in ("compare/fedavg/seed-10", "compare/fedavg/seed-2", "compare/fedyogi/seed-2", "alone"):
-        write_run(tmp_path / name)
-    (tmp_path / "compare/report.html").write_text("")
-    shutil.copytree(tmp_path / "alone", tmp_path / "alone/export/copy")  # what lies in a run is no run
-    shutil.copytree(tmp_path / "alone", tmp_path / "compare/.hidden/run")
-    found = find_runs([tmp_path / "compare", tmp_path])
-    assert [str(run.path.relative_to(tmp_path)) for run in found.records] == [
-        "compare/fedavg/seed-2",
-        "compare/fedavg/seed-10",
-        "compare/fedyogi/seed-2",
-        "alone",
-    ]
-    assert found.damaged == []
-    assert [run.path for run in find_runs([tmp_path / "alone"]).records] == [tmp_path / "alone"]
-
-
-@pytest.mark.parametrize("lost", ["run.json", "config.toml", "metrics.jsonl"])
-def test_a_damaged_run_among_many_is_named_and_left_out(lost: str, tmp_path: Path) -> None:
-    for name in ("first", "second", "third"):
-        write_run(tmp_path / name)
-    (tmp_path / "second" / lost).unlink()
-    (tmp_path / "third" / lost).write_bytes(b'{"round": \xff\n=\n')
-    found = find_runs([tmp_path])
-    assert [run.path.name for run in found.records] == ["first"]
-    assert len(found.damaged) == 2
-    for line, name in zip(found.damaged, ("second", "third"), strict=True):
-        assert str(tmp_path / name) in line and lost in line and "\n" not in line
-
-
-def test_a_path_without_runs_is_refused(tmp_path: Path) -> None:
-    write_run(tmp_path / "run")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("")
-    for name, why in (("empty", "holds no run"), ("missing", "not a directory"), ("file", "not a directory")):
-        with pytest.raises(UserError, match=why) as caught:
-            find_runs([tmp_path / "run", tmp_path / name])
-        assert str(tmp_path / name) in str(caught.value)
+def test_group_state_is_the_worst_state_and_only_complete_runs_count(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / str(seed), seed=seed) for seed in range(3)]
+    statuses = ("done", "running", "pruned")
+    runs = [r._replace(info=r.info | {"status": s}) for r, s in zip(runs, statuses, strict=True)]
+    (group,) = group_seeds(runs)
+    assert (group.state, group.counted) == ("pruned", (runs[0],))
+    (group,) = group_seeds(runs[1:2])
+    assert (group.state, group.counted) == ("unfinished", (runs[1],))

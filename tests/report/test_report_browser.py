@@ -1,4 +1,4 @@
-"""The report page in a real browser: charts, sorting, heat maps, phone, dark, keyboard, and no request."""
+"""The report in a browser: charts, sorting, heat maps, small screens, dark mode and keyboard."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fedopt.runs.discover import find_runs
 from fedopt.runs.records import RunRecord
 
 ATTACK = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
-ENTER, TAB, RIGHT, DOWN = "\ue007", "\ue004", "\ue014", "\ue015"  # as the WebDriver protocol writes the keys
+ENTER, TAB, RIGHT, DOWN = "\ue007", "\ue004", "\ue014", "\ue015"  # key codes of the WebDriver protocol
 LENGTH = {"rounds": 3, "eval.every": 1, "patience": 1}
 CHARTS = ("metric-by-round", "loss-by-round", "metric-by-megabytes")
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 SMALL_PHONE = PHONE | {"width": 360, "height": 780}
 
-# The least contrast, as WCAG 2 defines it, of any text on the page with what is behind it.
+# Return the smallest contrast (WCAG 2) of a text on the page with its background.
 CONTRAST = """
 const parse = (text) => text.match(/[\\d.]+/g).map(Number);
 const linear = (p) => (p / 255 <= 0.04045 ? p / 255 / 12.92 : ((p / 255 + 0.055) / 1.055) ** 2.4);
@@ -47,8 +47,8 @@ return found.sort((a, b) => a[0] - b[0])[0];
 """
 
 
-def three(root: Path) -> list[RunRecord]:
-    """The target is 0.72: fedavg never meets it, scaffold at round 4, fedyogi at round 2."""
+def compared(root: Path) -> list[RunRecord]:
+    """The target is 0.72. Scaffold reaches it at round 4, fedyogi at round 2, fedavg never."""
     return [
         write_run(root / "a", "fedavg", (0.1, 0.5, 0.7), value=0.60, train_loss=0.9, seconds=3),
         write_run(
@@ -59,7 +59,7 @@ def three(root: Path) -> list[RunRecord]:
 
 
 def swept(root: Path) -> list[RunRecord]:
-    """Two taus of fedadam on 8 x 4 rates, as wide as the paper's grids, and fedavg; one corner diverged."""
+    """Grids of 8 x 4 rates as in the paper: fedadam with two taus, and fedavg. One corner diverged."""
     found = []
     for name, taus in (("fedadam", (1e-3, 1e-1)), ("fedavg", (None,))):
         for t, tau in enumerate(taus):
@@ -74,7 +74,7 @@ def swept(root: Path) -> list[RunRecord]:
 
 
 def trained(root: Path) -> list[RunRecord]:
-    """Three seeds at each of four pairs of rates, trained here; one client rate diverges."""
+    """Train three seeds at each of four pairs of rates. One client rate diverges."""
     for seed in range(3):
         for client in (0.3, 1e30):
             for server in (0.1, 1.0):
@@ -93,7 +93,7 @@ Show = Callable[[Make], Any]
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Make, Path]:
     found = {}
-    for make in (three, swept, trained):
+    for make in (compared, swept, trained):
         root = tmp_path_factory.mktemp("page")
         found[make] = root / "report.html"
         write_report(make(root / "runs"), found[make], ATTACK)
@@ -102,7 +102,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[Make, Path]:
 
 @pytest.fixture
 def show(browser: Any, pages: dict[Make, Path]) -> Show:
-    """Opens the page of some runs."""
+    """Return a function that opens the page of some runs."""
 
     def opened(make: Make) -> Any:
         browser.get(pages[make].as_uri())
@@ -116,7 +116,7 @@ def attributes(browser: Any, selector: str, name: str) -> list[str]:
 
 
 def counts(browser: Any, selector: str) -> list[int]:
-    """How many elements each chart has for `selector`."""
+    """Return the number of elements in each chart."""
     return [len(browser.find_elements("css selector", f"#{name} {selector}")) for name in CHARTS]
 
 
@@ -132,17 +132,15 @@ def fetched(browser: Any) -> list[str]:
     return [url.split(":")[0] for url in sent if not url.startswith(("data:", "blob:"))]
 
 
-def told(browser: Any, figure: str = "map-0") -> dict[str, str]:
-    """What is said of the trial that is pointed at."""
+def shown_trial(browser: Any, figure: str = "map-0") -> dict[str, str]:
+    """Return the facts of the trial that is shown below a map."""
     rows = browser.find_elements("css selector", f"#{figure} .trial > div")
     return dict(row.text.split("\n", 1) for row in rows)
 
 
-@pytest.mark.parametrize(("make", "lines", "bands"), [(three, 3, 0), (swept, 62, 0), (trained, 4, 4)])
-def test_browser_draws_the_charts_without_errors_or_requests(
-    show: Show, make: Make, lines: int, bands: int
-) -> None:
-    """A sweep of 96 trials has two named lines and 60 grey ones; what diverged still has its first round."""
+@pytest.mark.parametrize(("make", "lines", "bands"), [(compared, 3, 0), (swept, 62, 0), (trained, 4, 4)])
+def test_charts_are_drawn_without_errors_or_requests(show: Show, make: Make, lines: int, bands: int) -> None:
+    """A sweep of 96 trials has two named lines and 60 grey ones. Diverged runs have a first round."""
     opened = show(make)
     assert counts(opened, ".trace .js-line")[0] == lines
     assert counts(opened, ".fills .js-fill")[0] == bands
@@ -151,8 +149,8 @@ def test_browser_draws_the_charts_without_errors_or_requests(
     assert fetched(opened) == ["file"]  # the page itself
 
 
-def test_browser_sorts_on_click_and_on_enter(show: Show) -> None:
-    opened = show(three)
+def test_results_are_sorted_by_mouse_and_keyboard(show: Show) -> None:
+    opened = show(compared)
 
     def order() -> tuple[str, list[str]]:
         names = attributes(opened, "table.sortable tbody th", "data-value")
@@ -164,7 +162,7 @@ def test_browser_sorts_on_click_and_on_enter(show: Show) -> None:
     assert order() == ("fedavg fedyogi scaffold", ["none"] * 7 + ["ascending"])
     buttons[7].send_keys(ENTER)
     assert order() == ("scaffold fedyogi fedavg", ["none"] * 7 + ["descending"])
-    buttons[4].send_keys(ENTER)  # rounds to the target, which fedavg never meets
+    buttons[4].send_keys(ENTER)  # rounds to the target, which fedavg never reaches
     assert order()[0] == "fedyogi scaffold fedavg"
     buttons[4].send_keys(" ")
     assert order()[0] == "scaffold fedyogi fedavg"
@@ -172,8 +170,8 @@ def test_browser_sorts_on_click_and_on_enter(show: Show) -> None:
     assert order() == ("fedavg fedyogi scaffold", ["ascending"] + ["none"] * 7)
 
 
-def test_browser_hides_a_run_in_every_chart(show: Show) -> None:
-    opened = show(three)
+def test_legend_hides_a_run_in_every_chart(show: Show) -> None:
+    opened = show(compared)
     entry = opened.find_element("css selector", ".legend button")
     entry.send_keys(" ")
     assert attributes(opened, '.legend [data-run="0"]', "aria-pressed") == ["false"] * 3
@@ -182,7 +180,7 @@ def test_browser_hides_a_run_in_every_chart(show: Show) -> None:
     eventually(opened, lambda: counts(opened, ".trace .js-line") == [3, 3, 3])
 
 
-def test_browser_keeps_the_axes_when_it_draws_again(show: Show) -> None:
+def test_redrawing_keeps_the_axes(show: Show) -> None:
     opened = show(swept)
     axes = "return [...document.querySelectorAll('.plot')].map((plot) => plot._fullLayout.xaxis.range)"
     before = opened.execute_script(axes)
@@ -192,52 +190,55 @@ def test_browser_keeps_the_axes_when_it_draws_again(show: Show) -> None:
     assert before[2][1] >= 40  # megabytes
 
 
-def test_browser_tells_the_trial_under_the_pointer(show: Show) -> None:
+def test_trial_under_the_pointer_is_shown(show: Show) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
     opened = show(swept)
-    assert told(opened)["marked as"] == "best accuracy"  # 0.06 * 7 + 0.01 * 2 = 0.44, as (7, 3) diverged
-    assert (told(opened)["accuracy"], told(opened)["tau"]) == ("44.0 %", "0.001")
+    assert (
+        shown_trial(opened)["marked as"] == "best accuracy"
+    )  # 0.06 * 7 + 0.01 * 2 = 0.44, as (7, 3) diverged
+    assert (shown_trial(opened)["accuracy"], shown_trial(opened)["tau"]) == ("44.0 %", "0.001")
     cells = opened.find_elements("css selector", "#map-0-0 .cell")
     ActionChains(opened).move_to_element(cells[7]).perform()  # the top right corner
-    trial = told(opened)
+    trial = shown_trial(opened)
     assert trial["status"] == "diverged, 4 rounds" and trial["run"].endswith("/runs/fedadam-073")
-    ActionChains(opened).move_to_element(cells[8]).perform()  # the row below begins: server rate 1
-    assert told(opened)["client rate"] == "0.001 (10^−3)" and told(opened)["server rate"] == "1 (10^0)"
-    assert (told(opened)["accuracy"], told(opened)["train loss"]) == ("2.0 %", "1.02")
+    ActionChains(opened).move_to_element(cells[8]).perform()  # the first cell of the row with server rate 1
+    trial = shown_trial(opened)
+    assert (trial["client rate"], trial["server rate"]) == ("0.001 (10^−3)", "1 (10^0)")
+    assert (trial["accuracy"], trial["train loss"]) == ("2.0 %", "1.02")
     ActionChains(opened).move_to_element(opened.find_element("css selector", "#results")).perform()
-    assert told(opened)["marked as"] == "best accuracy"
+    assert shown_trial(opened)["marked as"] == "best accuracy"
 
 
-def test_browser_reaches_every_trial_by_keyboard(show: Show) -> None:
+def test_every_trial_is_reachable_by_keyboard(show: Show) -> None:
     opened = show(swept)
     opened.find_element("css selector", "#map-0 select").send_keys(TAB)
     focused = opened.switch_to.active_element
-    assert "best" in focused.get_attribute("aria-label")  # one Tab leads into the map, to its best cell
+    assert "best" in focused.get_attribute("aria-label")  # Tab moves into the map, to its best cell
     focused.send_keys(DOWN)
-    assert (told(opened)["server rate"], told(opened)["accuracy"]) == ("0.1 (10^−1)", "43.0 %")
-    opened.switch_to.active_element.send_keys(RIGHT)  # there is none
+    assert (shown_trial(opened)["server rate"], shown_trial(opened)["accuracy"]) == ("0.1 (10^−1)", "43.0 %")
+    opened.switch_to.active_element.send_keys(RIGHT)  # there is no cell to the right
     opened.switch_to.active_element.send_keys(DOWN)
-    assert told(opened)["server rate"] == "0.01 (10^−2)"
-    assert told(opened)["marked as"] == "the paper's choice"  # the loss 1 - 0.1 * 7 is the smallest
+    assert shown_trial(opened)["server rate"] == "0.01 (10^−2)"
+    assert shown_trial(opened)["marked as"] == "the paper's choice"  # the loss 1 - 0.1 * 7 is the smallest
     outline = "return getComputedStyle(document.activeElement).outlineStyle"
     assert opened.execute_script(outline) == "solid"
     opened.switch_to.active_element.send_keys(TAB)
     assert opened.switch_to.active_element.tag_name == "summary"  # the same trials as a table
 
 
-def test_browser_changes_to_another_tau(show: Show) -> None:
+def test_another_tau_can_be_selected(show: Show) -> None:
     opened = show(swept)
     select = opened.find_element("css selector", "#map-0 select")
     visible = "return [...document.querySelectorAll('#map-0 .heatbox')].map((box) => !box.hidden)"
     assert opened.execute_script(visible) == [True, False]
     select.send_keys("0.1")
     eventually(opened, lambda: opened.execute_script(visible) == [False, True])
-    assert (told(opened)["tau"], told(opened)["accuracy"]) == ("0.1", "39.0 %")
+    assert (shown_trial(opened)["tau"], shown_trial(opened)["accuracy"]) == ("0.1", "39.0 %")
 
 
-@pytest.mark.parametrize("make", [three, swept, trained])
-def test_browser_page_fits_a_phone_and_is_readable_in_the_dark(show: Show, make: Make) -> None:
+@pytest.mark.parametrize("make", [compared, swept, trained])
+def test_page_fits_a_phone_and_is_readable_in_dark_mode(show: Show, make: Make) -> None:
     opened = show(make)
     wide = "return document.documentElement.scrollWidth"
     background = "return document.getElementById('loss-by-round')._fullLayout.paper_bgcolor"

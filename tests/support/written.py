@@ -71,3 +71,29 @@ def write_seeds(root: Path, name: str, values: tuple[float, ...], **info: Any) -
         write_trial(root / f"{name}-{seed}", name, (0.1, 1.0), value, seed=seed, **info)
         for seed, value in enumerate(values)
     ]
+
+
+def write_seeded(root: Path) -> list[RunRecord]:
+    """Three seeds of two algorithms. At round 2 those of fedadam have 0.5, 0.6 and 0.7."""
+    records = []
+    for name, first in (("fedavg", 0.2), ("fedadam", 0.5)):
+        for seed in range(3):
+            value = first + 0.1 * seed
+            info = {"config": f"seed = {seed}\n", "seed": seed, "value": value}
+            records.append(write_run(root / f"{name}-{seed}", name, (0.1, value, 0.8), **info))
+    return records
+
+
+def write_grid(root: Path, name: str = "fedadam", taus: tuple[float, ...] = (1e-3, 1e-1)) -> list[RunRecord]:
+    """A 4 x 4 grid for each tau. The best value is 0.44 at client rate 1, server rate 10, the second tau.
+
+    The corner with the smallest client rate and the largest server rate has diverged.
+    """
+    records = []
+    for t, tau in enumerate(taus):
+        for c in range(4):
+            for s in range(4):
+                rates, value = (10.0 ** (c - 3), 10.0 ** (s - 2), tau), 0.03 * (c + s) + 0.26 * t
+                info = {"train_loss": 1.0 - 0.1 * c, "status": "diverged" if (c, s) == (0, 3) else "done"}
+                records.append(write_trial(root / f"{name}-{c}{s}{t}", name, rates, value, **info))
+    return records

@@ -6,15 +6,15 @@ part of a grid with one value of tau, as in the paper's figures.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from fedopt.analysis.seeds import SeedGroup, group_seeds
+from fedopt.analysis.labels import configuration_labels
+from fedopt.analysis.seeds import SeedGroup, configuration_key, group_seeds
 from fedopt.analysis.summary import TRAIN_LOSS, final_measure, is_higher_better, is_trained
-from fedopt.formatting import format_setting, is_fraction
+from fedopt.formatting import is_fraction
 from fedopt.runs.records import RunRecord, flatten
 
 ROUNDING = 1e-9  # relative tolerance for a value exactly at the limit
@@ -183,14 +183,16 @@ def find_grids(records: Sequence[RunRecord], measure: str | None = None) -> list
     for group in group_seeds(records):
         trial = _rate_trial(group, measure)
         if trial is not None:
-            trials = methods.setdefault(_method_key(trial), {})
+            trials = methods.setdefault(configuration_key(_method(group.records[0])), {})
             other = trials.get(_rates(trial))
             if other is None or _length(other) < _length(trial):
                 trials[_rates(trial)] = trial
     grids = [sorted(trials.values(), key=_rates) for trials in methods.values() if len(trials) > 1]
+    firsts = [trials[0].group.records[0] for trials in grids]
+    names = configuration_labels([_method(record) for record in firsts])
     return [
-        RateGrid(name, is_higher_better(trials[0].group.records[0], measure), tuple(trials))
-        for name, trials in zip(_method_names(grids), grids, strict=True)
+        RateGrid(name, is_higher_better(record, measure), tuple(trials))
+        for name, record, trials in zip(names, firsts, grids, strict=True)
     ]
 
 
@@ -235,30 +237,11 @@ def _length(trial: RateTrial) -> int:
     return max(record.rounds for record in trial.group.records)
 
 
-def _method_settings(record: RunRecord) -> dict[str, object]:
-    """Return the data and the settings that all trials of a grid share."""
-    settings = flatten(record.config) | {"data": record.data}
+def _method(record: RunRecord) -> RunRecord:
+    """Return the record without the settings that vary within a grid."""
+    settings = flatten(record.config)
     tau, accumulator = settings.pop("server.tau", None), settings.get("server.initial_accumulator")
     if tau is not None and accumulator is not None and math.isclose(accumulator, tau * tau, rel_tol=1e-6):
         del settings["server.initial_accumulator"]  # v_{-1} = tau^2 follows from tau
-    for key in ("client.lr", "server.lr", "seed", "rounds"):
-        settings.pop(key, None)
-    return settings
-
-
-def _method_key(trial: RateTrial) -> str:
-    record = trial.group.records[0]
-    return json.dumps([record.label, _method_settings(record)], sort_keys=True, default=str)
-
-
-def _method_names(grids: Sequence[Sequence[RateTrial]]) -> list[str]:
-    """Return the algorithm of each grid, with the settings in which two grids of one algorithm differ."""
-    firsts = [trials[0].group.records[0] for trials in grids]
-    names = []
-    for record in firsts:
-        own = _method_settings(record)
-        others = [_method_settings(other) for other in firsts if other.label == record.label]
-        keys = [key for key in own if any(other.get(key) != own[key] for other in others)]
-        suffix = ", ".join(f"{key} {format_setting(own[key])}" for key in keys)
-        names.append(f"{record.label} ({suffix})" if suffix else record.label)
-    return names
+    varying = ("client.lr", "server.lr")
+    return record._replace(config={key: v for key, v in settings.items() if key not in varying})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -37,6 +38,10 @@ class SeedGroup(NamedTuple):
     records: tuple[RunRecord, ...]
 
     @property
+    def seeds(self) -> list[int]:
+        return [run_seed(record) for record in self.records]
+
+    @property
     def state(self) -> str:
         """The worst state of the runs; "" if all are done."""
         states = {run_state(record) for record in self.records}
@@ -54,33 +59,25 @@ def parse_seeds(text: str) -> list[int]:
     >>> parse_seeds("0:5"), parse_seeds("3,5,8")
     ([0, 1, 2, 3, 4], [3, 5, 8])
     """
-    usage = "write first:stop, such as 0:5 for the seeds 0 to 4, or a list, such as 3,5,8"
     seeds: Sequence[int] = ()
-    try:
+    problem = ""
+    with suppress(ValueError):
         if ":" in text:
             first, stop = (int(part) for part in text.split(":"))
             seeds = range(first, stop)
         else:
             seeds = [int(part) for part in text.split(",")]
-    except ValueError:
-        problem = f"is neither a range nor a list; {usage}"
-    else:
-        problem = _check_seeds(seeds, usage)
+    if not seeds:
+        problem = "has no seeds; write a range, such as 0:5 for the seeds 0 to 4, or a list, such as 3,5,8"
+    elif len(seeds) > MAX_SEEDS:
+        problem = f"has {len(seeds):,} seeds; allowed: 1 to {MAX_SEEDS}"
+    elif invalid := [seed for seed in seeds if not 0 <= seed < 2**32]:
+        problem = f"has the seed {invalid[0]}; allowed: 0 to {2**32 - 1}"
+    elif len(set(seeds)) < len(seeds):
+        problem = "has a seed twice; list each seed once"
     if problem:
         raise ConfigError(f"--seeds {text!r} {problem}", keys=["seeds"])
     return list(seeds)
-
-
-def _check_seeds(seeds: Sequence[int], usage: str) -> str:
-    """Return what is wrong with the seeds, or ""."""
-    if not seeds:
-        return f"has no seeds; {usage}"
-    if len(seeds) > MAX_SEEDS:
-        return f"has {len(seeds):,} seeds; allowed: 1 to {MAX_SEEDS}"
-    invalid = [seed for seed in seeds if not 0 <= seed < 2**32]
-    if invalid:
-        return f"has the seed {invalid[0]}; allowed: 0 to {2**32 - 1}"
-    return "has a seed twice; list each seed once" if len(set(seeds)) < len(seeds) else ""
 
 
 def confidence_interval(values: Sequence[float]) -> Interval:
@@ -122,7 +119,7 @@ def group_seeds(records: Sequence[RunRecord]) -> list[SeedGroup]:
     """
     groups: dict[tuple[str, int], dict[int, RunRecord]] = {}
     for record in records:
-        configuration, repetition, seed = _configuration(record), 0, run_seed(record)
+        configuration, repetition, seed = configuration_key(record), 0, run_seed(record)
         while seed in groups.get((configuration, repetition), {}):
             repetition += 1
         groups.setdefault((configuration, repetition), {})[seed] = record
@@ -147,6 +144,8 @@ def run_state(record: RunRecord) -> str:
     return record.status if record.status in INCOMPLETE else "unfinished"
 
 
-def _configuration(record: RunRecord) -> str:
+def configuration_key(record: RunRecord) -> str:
+    """Return a string that is equal for runs that differ only in seed and rounds."""
     settings = {key: value for key, value in flatten(record.config).items() if key not in GROUPED_KEYS}
-    return json.dumps([record.info["task"], record.label, record.data, settings], sort_keys=True, default=str)
+    identity = [record.info["task"], record.label, record.data, settings]
+    return json.dumps(identity, sort_keys=True, default=str)

@@ -43,49 +43,12 @@ class LegendEntry(NamedTuple):
     style: LineStyle
 
 
-class ChartFrame(NamedTuple):
-    """Title, note and accessible label of a chart."""
-
-    id: str
-    title: str
-    note: str
-    label: str
-
-
 def legend_entries(selection: LineSelection) -> list[LegendEntry]:
     """Return the named lines. The name of an incomplete configuration includes its state."""
-    entries = []
-    for summary in selection.named:
-        style = selection.style(summary)
-        assert style is not None
-        entries.append(
-            LegendEntry(f"{summary.label} ({summary.state})" if summary.state else summary.label, style)
-        )
-    return entries
-
-
-def chart_frames(comparison: Comparison, selection: LineSelection, window: int) -> list[ChartFrame]:
-    unit, target = metric_unit(comparison.metric), comparison.target
-    better = "Higher is better." if comparison.higher_is_better else "Lower is better."
-    dotted = "" if target is None else f" Dotted: the target, {unit.format_rounded(target)}."
-    has_bands = any(len(summary.group.counted) > 1 for summary in selection.named)
-    bands = " Line: mean over seeds. Band: 95 % confidence interval." if has_bands else ""
-    smoothing = f"Mean of the last {window} rounds." if window > 1 else "Each round."
-    faint = " Faint: each round." if window > 1 and not has_bands and not selection.grey else ""
-    sent = "Megabytes sent in both directions, all clients."
-    others = ""
-    if selection.grey or selection.omitted:
-        omitted = f" Not drawn: {selection.omitted} more." if selection.omitted else ""
-        others = f" Coloured: the best of each algorithm. Grey: {len(selection.grey)} others.{omitted}"
-    notes = {
-        ("metric-by-round", f"Test {unit.name} by round"): better + dotted,
-        ("loss-by-round", "Train loss by round"): smoothing + faint,
-        ("metric-by-megabytes", f"Test {unit.name} by communication"): sent + dotted,
-    }
-    lines = f"a line for each of {len(selection.named)} runs; the table of results has the numbers."
     return [
-        ChartFrame(name, title, note + bands + others, f"{title}, {lines}")
-        for (name, title), note in notes.items()
+        LegendEntry(f"{s.label} ({s.state})" if s.state else s.label, style)
+        for s in selection.named
+        if (style := selection.style(s)) is not None
     ]
 
 

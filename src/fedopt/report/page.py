@@ -15,14 +15,16 @@ from plotly.offline import get_plotlyjs
 
 from fedopt.analysis.summary import compare_runs
 from fedopt.display.html import render_template
+from fedopt.display.table import describe_columns, describe_noise
 from fedopt.errors import RunError, UserError
 from fedopt.files import disk_errors, write_atomically
-from fedopt.report.charts import chart_data, chart_frames, legend_entries, smoothing_window
+from fedopt.formatting import metric_unit
+from fedopt.report.charts import chart_data, legend_entries, smoothing_window
 from fedopt.report.heatmaps import heat_maps
 from fedopt.report.line_styles import MAX_NAMED, select_lines
 from fedopt.report.overview import describe_result, page_facts
-from fedopt.report.tables import results_table, run_commands, settings_table
-from fedopt.runs.records import RunRecord
+from fedopt.report.tables import result_columns, setting_columns, setting_rows
+from fedopt.runs.records import LAST_ROUNDS, RunRecord
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # another path does not help
 
@@ -56,13 +58,18 @@ def render_report(records: Sequence[RunRecord], title: str) -> str:
         synthetic=any(record.data == "synthetic" for record in records),
         facts=page_facts(comparison),
         result=describe_result(comparison),
-        frames=chart_frames(comparison, selection, window),
+        comparison=comparison,
+        unit=metric_unit(comparison.metric),
+        selection=selection,
         legend=legend_entries(selection),
+        window=window,
+        last_rounds=LAST_ROUNDS,
         heat_maps=heat_maps(records),
-        results=results_table(comparison, selection),
-        settings=settings_table(comparison),
-        commands=run_commands(comparison, selection),
+        columns_note=f"{describe_columns(comparison)} {describe_noise(comparison)}".strip(),
+        columns=result_columns(comparison),
+        has_setting_columns=bool(setting_columns(comparison)),
+        settings=setting_rows(comparison),
         max_listed=MAX_NAMED,
         chart_data=chart_data(comparison, selection, window),
-        plotly=Markup(get_plotlyjs()),  # noqa: S704
+        plotly=Markup(get_plotlyjs()),
     )
