@@ -26,7 +26,7 @@ from fedopt.engine.client import ClientWork
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, Runner, single_thread
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
+from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
 OPENING = """

@@ -35,7 +35,7 @@ from fedopt.models.flat import Flat
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextCharacter, NextWord
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
+from fedopt.runs.resolve import resolve
 
 RATE = 0.03125
 

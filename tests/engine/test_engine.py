@@ -34,7 +34,7 @@ from fedopt.engine.sampling import SAMPLERS, as_run, uniform
 from fedopt.engine.worker import ClientJob, initial_vector
 from fedopt.models.flat import Flat
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
+from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)

@@ -30,8 +30,8 @@ from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, initial_vector
 from fedopt.models.sparse_rows import Part
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
 from fedopt.runs.execute import execute
+from fedopt.runs.resolve import resolve
 from fedopt.sweep.growing_executor import Elastic
 from fedopt.tasks import TASKS
 from fedopt.tasks.stackoverflow import touched_words

@@ -40,7 +40,7 @@ from fedopt.models.flat import Flat
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import LSTM
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
+from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
 SIZES = (7, 5, 3)  # examples of the three clients: with batches of 3, the last ones have 1, 2 and 3

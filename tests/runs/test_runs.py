@@ -34,8 +34,8 @@ from fedopt.errors import Diverged, RunError, UserError
 from fedopt.runs import execute as run
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import DiskTable
-from fedopt.runs.config import resolve
 from fedopt.runs.evaluation import evaluate
+from fedopt.runs.resolve import resolve
 from fedopt.runs.result import RunResult
 from fedopt.runs.shared_data import open_data
 from fedopt.tasks.metrics import mse

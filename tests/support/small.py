@@ -28,8 +28,8 @@ from fedopt.engine.round import Setting
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import initial_vector
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
 from fedopt.runs.execute import execute
+from fedopt.runs.resolve import resolve
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
 from fedopt.tasks.metrics import accuracy, cross_entropy

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedopt.errors import UserError
-from fedopt.runs.config import parse_settings
 from fedopt.runs.prepare import RunRequest
 from fedopt.runs.records import RunRecord
+from fedopt.runs.resolve import parse_settings
 from fedopt.sweep import tpe
 from fedopt.sweep.grid import (
     LOG10_AXES,

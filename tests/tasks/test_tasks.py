@@ -20,8 +20,8 @@ from fedopt.engine.worker import Runner
 from fedopt.errors import UserError
 from fedopt.models.resnet import ResNet18
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
 from fedopt.runs.execute import execute
+from fedopt.runs.resolve import resolve
 from fedopt.runs.result import RunResult
 from fedopt.tasks.base import LogRange, Task
 from fedopt.tasks.cifar import CIFAR10, CIFAR100

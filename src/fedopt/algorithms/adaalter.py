@@ -16,6 +16,7 @@ import torch
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
 from fedopt.algorithms.optimizers import step
+from fedopt.algorithms.options import NonNegative, Positive
 
 
 class AdaAlterState(NamedTuple):
@@ -23,7 +24,7 @@ class AdaAlterState(NamedTuple):
     B2: Vector
 
 
-def adaalter(*, epsilon: float = 1.0, initial_accumulator: float = 1.0) -> Algorithm:
+def adaalter(*, epsilon: Positive = 1.0, initial_accumulator: NonNegative = 1.0) -> Algorithm:
     """epsilon and the initial accumulator are 1 in the authors' experiments."""
 
     def init(x: Vector) -> AdaAlterState:

@@ -23,6 +23,7 @@ import torch
 
 from fedopt.algorithms.base import Still, Vector
 from fedopt.algorithms.optimizers import Optimizer
+from fedopt.algorithms.options import Count, Fraction, NonNegative, Positive
 
 
 class Moments(NamedTuple):
@@ -65,19 +66,21 @@ def _keras_correction(beta1: float, beta2: float, first_step: int) -> Callable[[
     return correction
 
 
-def adagrad(*, beta1: float = 0.0, tau: float = 1e-3, initial_accumulator: float | None = None) -> Optimizer:
+def adagrad(
+    *, beta1: Fraction = 0.0, tau: Positive = 1e-3, initial_accumulator: NonNegative | None = None
+) -> Optimizer:
     """v_t = v_{t-1} + Delta_t^2. The paper sets beta1 = 0 here."""
     return _adaptive(lambda v, delta2: v + delta2, beta1, tau, initial_accumulator, _no_correction)
 
 
 def yogi(
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    initial_accumulator: float | None = None,
+    beta1: Fraction = 0.9,
+    beta2: Fraction = 0.99,
+    tau: Positive = 1e-3,
+    initial_accumulator: NonNegative | None = None,
     bias_correction: bool = False,
-    first_step: int = 1,
+    first_step: Count = 1,
 ) -> Optimizer:
     """v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2)."""
     return _adaptive(
@@ -91,12 +94,12 @@ def yogi(
 
 def adam(
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    initial_accumulator: float | None = None,
+    beta1: Fraction = 0.9,
+    beta2: Fraction = 0.99,
+    tau: Positive = 1e-3,
+    initial_accumulator: NonNegative | None = None,
     bias_correction: bool = False,
-    first_step: int = 1,
+    first_step: Count = 1,
 ) -> Optimizer:
     """v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2."""
     return _adaptive(
@@ -116,10 +119,10 @@ class AmsgradMoments(NamedTuple):
 
 def amsgrad(
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    initial_accumulator: float | None = None,
+    beta1: Fraction = 0.9,
+    beta2: Fraction = 0.99,
+    tau: Positive = 1e-3,
+    initial_accumulator: NonNegative | None = None,
 ) -> Optimizer:
     """Adam whose denominator never shrinks (Reddi et al. 2018):
 
@@ -144,12 +147,12 @@ def amsgrad(
 
 def adabound(
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
-    initial_accumulator: float | None = None,
-    final_rate: float = 0.1,
-    gamma: float = 1e-3,
+    beta1: Fraction = 0.9,
+    beta2: Fraction = 0.99,
+    tau: Positive = 1e-3,
+    initial_accumulator: NonNegative | None = None,
+    final_rate: Positive = 0.1,
+    gamma: Positive = 1e-3,
 ) -> Optimizer:
     """Adam whose rate per coordinate is clipped to bounds that close in on `final_rate` (Luo et al. 2019):
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
 from fedopt.algorithms.optimizers import Optimizer, still_with
+from fedopt.algorithms.options import NonNegative
 
 
-def fedprox(client: Optimizer, server: Optimizer, *, mu: float = 0.01) -> Algorithm:
+def fedprox(client: Optimizer, server: Optimizer, *, mu: NonNegative = 0.01) -> Algorithm:
     """The client descends f_i(x_i; b) + (mu / 2) |x_i - x|^2, whose gradient adds mu (x_i - x)."""
 
     def client_update(work: Work, x: Vector) -> ClientResult:

@@ -8,7 +8,7 @@ at zero.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
@@ -20,7 +20,7 @@ class LookaheadState(NamedTuple):
     v: Vector  # the average of the clients' accumulators
 
 
-def lookahead(client: Optimizer, *, state: str = "reset") -> Algorithm:
+def lookahead(client: Optimizer, *, state: Literal["reset", "average"] = "reset") -> Algorithm:
     """x_{t+1} = x_t + eta (mean of the clients' fast weights - x_t)."""
     if state == "reset":
         return fedopt(client, sgd())

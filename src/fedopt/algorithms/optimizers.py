@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedopt.algorithms.base import Still, Vector
+from fedopt.algorithms.options import Fraction
 
 OptState = Any  # a NamedTuple of vectors; empty for SGD
 
@@ -75,7 +76,7 @@ class Momentum(NamedTuple):
     m: Vector
 
 
-def sgdm(*, momentum: float = 0.9, fold_rate: bool = False) -> Optimizer:
+def sgdm(*, momentum: Fraction = 0.9, fold_rate: bool = False) -> Optimizer:
     """Heavy-ball momentum, undamped, m_{-1} = 0:
 
         m_t = momentum m_{t-1} + Delta_t,    x_{t+1} = x_t + eta m_t

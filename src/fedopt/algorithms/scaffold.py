@@ -6,7 +6,7 @@ after one full-batch step with option II, c_i+ is the gradient, whatever c and c
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -19,7 +19,7 @@ class ScaffoldState(NamedTuple):
     c: Vector  # the server's control variate, from zero
 
 
-def scaffold(*, option: str = "II") -> Algorithm:
+def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:
     """Control variates by option II (from the model difference) or I (a full gradient at x).
 
     A client keeps c_i; it starts at c when the client is first seen, so that a run in which no client

@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from math import floor, isfinite, sqrt
 from typing import Any, NamedTuple
 
+from fedopt.algorithms.options import Count, Fraction, NonNegative, Positive
+
 ScheduleState = Mapping[str, Any]  # what a checkpoint must hold; JSON values only
 
 
@@ -37,7 +39,7 @@ def constant(lr: float) -> Schedule:
     return _by_round(lambda t: lr)
 
 
-def staircase(lr: float, *, decay: float = 0.1, decay_rounds: int = 500) -> Schedule:
+def staircase(lr: float, *, decay: Positive = 0.1, decay_rounds: Count = 500) -> Schedule:
     """The paper's ExpDecay.
 
     >>> [staircase(1.0).rate(t, {}) for t in (0, 499, 500)]
@@ -46,15 +48,15 @@ def staircase(lr: float, *, decay: float = 0.1, decay_rounds: int = 500) -> Sche
     return _by_round(lambda t: lr * decay ** floor(t / decay_rounds))
 
 
-def exponential(lr: float, *, decay: float = 0.1, decay_rounds: int = 500) -> Schedule:
+def exponential(lr: float, *, decay: Positive = 0.1, decay_rounds: Count = 500) -> Schedule:
     return _by_round(lambda t: lr * decay ** (t / decay_rounds))
 
 
-def inverse_linear(lr: float, *, decay: float = 1.0, decay_rounds: int = 500) -> Schedule:
+def inverse_linear(lr: float, *, decay: Positive = 1.0, decay_rounds: Count = 500) -> Schedule:
     return _by_round(lambda t: lr / (1 + decay * t / decay_rounds))
 
 
-def inverse_sqrt(lr: float, *, decay: float = 1.0, decay_rounds: int = 1) -> Schedule:
+def inverse_sqrt(lr: float, *, decay: Positive = 1.0, decay_rounds: Count = 1) -> Schedule:
     """With the defaults b / sqrt(1 + t), the decay of the paper's analysis."""
     return _by_round(lambda t: lr / sqrt(1 + decay * t / decay_rounds))
 
@@ -62,10 +64,10 @@ def inverse_sqrt(lr: float, *, decay: float = 1.0, decay_rounds: int = 1) -> Sch
 def plateau(
     lr: float,
     *,
-    factor: float = 0.1,
-    window: int = 100,
-    patience: int = 100,
-    min_delta: float = 1e-4,
+    factor: Fraction = 0.1,
+    window: Count = 100,
+    patience: Count = 100,
+    min_delta: NonNegative = 1e-4,
 ) -> Schedule:
     """Multiply the rate by `factor` when the train loss, averaged over `window` rounds, has not fallen by
     `min_delta` for `patience` rounds; then wait `window` rounds before counting again."""

@@ -26,7 +26,7 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.worker import initial_vector
 from fedopt.models.flat import Flat
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import resolve
+from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
 # Rounds with more multiply-adds get fewer clients. This many take about 15 seconds on two cores.

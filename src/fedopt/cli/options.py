@@ -54,7 +54,7 @@ TensorBoard = Annotated[
 
 def parse_set_options(settings: Iterable[str] | None, rounds: int | None, seed: int | None) -> dict[str, Any]:
     """The values of --set, --rounds and --seed as one mapping."""
-    from fedopt.runs.config import parse_settings
+    from fedopt.runs.resolve import parse_settings
 
     parsed = parse_settings(settings or [])
     options = {name: value for name, value in (("rounds", rounds), ("seed", seed)) if value is not None}

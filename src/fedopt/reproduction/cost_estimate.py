@@ -23,7 +23,8 @@ from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFO
 from fedopt.reproduction.results import RunReader
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import check_disk, client_state_bytes
-from fedopt.runs.config import Config, resolve
+from fedopt.runs.config import Config
+from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
 STARTUP_SECONDS = 0.6  # of a run, before its first and after its last round

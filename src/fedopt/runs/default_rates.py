@@ -1,4 +1,4 @@
-"""Where a run's default learning rates come from: the paper's tables, or a stated choice of ours."""
+"""Default learning rates: the paper's tables, or our own choice where the paper has none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fedopt.tasks import Task
 
-# The column of the paper's tables for each server optimizer; it has none for the last two.
+# Server optimizer -> column of the paper's tables. The paper has no column for AMSGrad and AdaBound.
 _COLUMN = {
     "sgd": "fedavg",
     "sgdm": "fedavgm",
@@ -16,7 +16,7 @@ _COLUMN = {
     "amsgrad": "fedadam",
     "adabound": "fedadam",
 }
-_OURS = {"sgd": 1.0, "sgdm": 0.1}  # server rates where there is no paper; adaptive servers: 0.01
+_OUR_SERVER_RATES = {"sgd": 1.0, "sgdm": 0.1}  # 0.01 for all others
 
 
 class DefaultRates(NamedTuple):
@@ -26,15 +26,15 @@ class DefaultRates(NamedTuple):
 
 
 def default_rates(task: Task, algorithm: str, client: str, server: str) -> DefaultRates:
-    """The paper's best rates for what is nearest to this pair of optimizers on this task."""
-    rates = task.paper.rates.get(_COLUMN[server]) if task.paper else None
-    if rates is None:
-        found = DefaultRates(0.1, _OURS.get(server, 0.01), None)
+    """The paper's best rates for the most similar optimizers on this task."""
+    column = task.paper.rates.get(_COLUMN.get(server, "")) if task.paper else None
+    if column is None:
+        rates = DefaultRates(0.1, _OUR_SERVER_RATES.get(server, 0.01), None)
     else:
-        tau = None if rates.tau is None else 10.0**rates.tau
-        found = DefaultRates(10.0**rates.client_lr, 10.0**rates.server_lr, tau)
+        tau = None if column.tau is None else 10.0**column.tau
+        rates = DefaultRates(10.0**column.client_lr, 10.0**column.server_lr, tau)
     if client not in ("sgd", "sgdm"):  # the paper's client rates are for SGD
-        found = found._replace(client_lr=0.001)
-    if algorithm == "centralized":  # what the one client comes to is the model
-        found = found._replace(server_lr=1.0)
-    return found
+        rates = rates._replace(client_lr=0.001)
+    if algorithm == "centralized":  # the server takes over the model of its only client
+        rates = rates._replace(server_lr=1.0)
+    return rates

@@ -15,7 +15,8 @@ from fedopt.data.store.locations import data_source
 from fedopt.engine.problem import Problem
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.config import Config, parse_settings, resolve
+from fedopt.runs.config import Config
+from fedopt.runs.resolve import parse_settings, resolve
 from fedopt.runs.weights import fresh_model, read_weights, weights_checksum
 from fedopt.tasks import Task, find_task
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from fedopt.algorithms import ALGORITHMS
 from fedopt.errors import UserError, unknown
-from fedopt.runs.config import parse_settings, resolve
 from fedopt.runs.records import flatten
+from fedopt.runs.resolve import parse_settings, resolve
 from fedopt.tasks import Task
 from fedopt.tasks.base import LogRange
 
