@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
@@ -20,8 +20,6 @@ PIPE_WIDTH = 140  # columns of a table that is written to a file or a pipe
 LABEL_WIDTH = 24  # longer labels wrap in the terminal
 MAX_LISTED = 6  # labels in a sentence
 
-Better = Literal["higher", "lower"]
-
 
 class Cell(NamedTuple):
     text: str
@@ -33,16 +31,14 @@ class Column(NamedTuple):
     """One column of the comparison, with a cell for each summary."""
 
     title: str
-    better: Better
+    higher_is_better: bool
     cells: list[Cell]
 
 
 def comparison_columns(comparison: Comparison) -> list[Column]:
     """Return the columns of the table. The best number of each column is marked."""
-    unit, target = metric_unit(comparison.metric), comparison.target
-    target_text = "target" if target is None else unit.format_rounded(target)
-    better: Better = "higher" if comparison.higher_is_better else "lower"
-    summaries = comparison.summaries
+    unit, summaries = metric_unit(comparison.metric), comparison.summaries
+    target = "target" if comparison.target is None else unit.format_rounded(comparison.target)
     loss = column_formatter([s.train_loss and s.train_loss.mean for s in summaries])
     megabytes = column_formatter([s.bytes_total and s.bytes_total.mean / 1e6 for s in summaries])
     seconds = column_formatter([s.seconds and s.seconds.mean for s in summaries])
@@ -53,28 +49,26 @@ def comparison_columns(comparison: Comparison) -> list[Column]:
     def rounds_text(rounds: Interval) -> str:
         return _interval_text("{:,.0f}".format if rounds.half_width is None else "{:,.1f}".format, rounds)
 
+    def bytes_text(value: Interval) -> str:
+        return megabytes(value.mean / 1e6)
+
+    higher = comparison.higher_is_better
     return [
-        _column(unit.name, comparison, "value", value_text, better),
-        _column("at the end", comparison, "last_value", value_text, better),
-        _column("train loss", comparison, "train_loss", lambda value: _interval_text(loss, value)),
-        _column(f"rounds to {target_text}", comparison, "rounds_to_target", rounds_text),
-        _column("MB sent", comparison, "bytes_total", lambda value: megabytes(value.mean / 1e6)),
-        _column(
-            f"MB to {target_text}", comparison, "bytes_to_target", lambda value: megabytes(value.mean / 1e6)
-        ),
-        _column("seconds", comparison, "seconds", lambda value: seconds(value.mean)),
+        _column(unit.name, "value", comparison, value_text, higher),
+        _column("at the end", "last_value", comparison, value_text, higher),
+        _column("train loss", "train_loss", comparison, lambda value: _interval_text(loss, value)),
+        _column(f"rounds to {target}", "rounds_to_target", comparison, rounds_text),
+        _column("MB sent", "bytes_total", comparison, bytes_text),
+        _column(f"MB to {target}", "bytes_to_target", comparison, bytes_text),
+        _column("seconds", "seconds", comparison, lambda value: seconds(value.mean)),
     ]
 
 
 def _column(
-    title: str,
-    comparison: Comparison,
-    field: str,
-    to_text: Callable[[Interval], str],
-    better: Better = "lower",
+    title: str, field: str, comparison: Comparison, to_text: Callable[[Interval], str], higher: bool = False
 ) -> Column:
     """Build a column. Mark its best eligible number, unless more than half of them share it."""
-    cells, eligible = [], []
+    cells = []
     for summary in comparison.summaries:
         value: Interval | None = getattr(summary, field)
         seeds = len(summary.group.counted)
@@ -84,11 +78,11 @@ def _column(
             cells.append(Cell(f"{to_text(value)} ({value.n} of {seeds} seeds)", value.mean, False))
         else:
             cells.append(Cell(to_text(value), value.mean, summary.eligible))
-            eligible += [value.mean] if summary.eligible else []
-    best = (max if better == "higher" else min)(eligible, default=None)
+    eligible = [cell.number for cell in cells if cell.best and cell.number is not None]
+    best = (max if higher else min)(eligible, default=None)
     stands_out = 2 * eligible.count(best) <= len(eligible) if best is not None else False
     marked = [cell._replace(best=stands_out and cell.best and cell.number == best) for cell in cells]
-    return Column(title, better, marked)
+    return Column(title, higher, marked)
 
 
 def _interval_text(to_text: Callable[[float], str], value: Interval) -> str:

@@ -11,11 +11,11 @@ EQUAL_CONTRAST = 0.179  # luminance on which black and white have the same contr
 def cell_colours(position: float) -> tuple[str, str]:
     """Return the background at `position` (0 worst, 1 best), and black or white for the text on it."""
     red, green, blue = (round(part) for part in unlabel_rgb(sample_colorscale(PALETTE, [position])[0]))
-    text = "#000" if luminance(red / 255, green / 255, blue / 255) > EQUAL_CONTRAST else "#fff"
-    return f"#{red:02x}{green:02x}{blue:02x}", text
+    return f"#{red:02x}{green:02x}{blue:02x}", text_colour(red / 255, green / 255, blue / 255)
 
 
-def luminance(red: float, green: float, blue: float) -> float:
-    """Return the relative luminance (WCAG 2) of a colour with components from 0 to 1."""
+def text_colour(red: float, green: float, blue: float) -> str:
+    """Return black or white, whichever has more contrast (WCAG 2) to a colour with components from 0 to 1."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#000" if luminance > EQUAL_CONTRAST else "#fff"

@@ -88,7 +88,7 @@ def _number_column(column: Column) -> ResultColumn:
         else TableCell(cell.text, cell.number, "best" if cell.best else "")
         for cell in column.cells
     ]
-    return ResultColumn(title, "descending" if column.better == "higher" else "ascending", cells)
+    return ResultColumn(title, "descending" if column.higher_is_better else "ascending", cells)
 
 
 def _setting_cell(value: object) -> TableCell:

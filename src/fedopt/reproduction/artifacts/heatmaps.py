@@ -13,6 +13,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from fedopt.analysis import heatmap
+from fedopt.report.colours import text_colour
 from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
 from fedopt.reproduction.plan import PlannedRun, RunPlan
@@ -135,7 +136,7 @@ def _draw_map(axis: Axes, table: ComparisonTable, colours: _Colours) -> None:
             image[y, x] = cell.ours
             text = f"{cell.ours:.{0 if is_dense and abs(cell.ours) >= 10 else cell.digits}f}"
             red, green, blue, _ = colours.map(float(colours.norm(cell.ours)))
-            colour = "#000000" if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else "#ffffff"
+            colour = text_colour(red, green, blue)
         axis.text(x, y, text, ha="center", va="center", color=colour, fontsize=size)
     axis.imshow(image, aspect="auto", cmap=colours.map, norm=colours.norm)
     axis.set_xticks(range(len(columns)), [column.rpartition(" ")[2] for column in columns])
