@@ -16,7 +16,7 @@ from fedopt.reproduction.scales import PAPER, SMALL, SMOKE, ReproductionScale
         (SMALL, "10 clients per round. The paper has 50 for SO NWP."),
         (SMALL, "3 x 3 rates around the paper's best rates"),
         (SMALL, "decay every 34 rounds instead of 500, which gives the paper's 3 levels"),
-        (SMALL, "on 1,000 (CIFAR-10), 1,000 (CIFAR-100), 2,000 test examples"),
+        (SMALL, "on 1,000 (CIFAR-10), 1,000 (CIFAR-100), 2,000 (other tasks) test examples"),
         (SMALL, "first 340 writers"),
         (SMOKE, "Means over the last 100 rounds are means over all 3 rounds."),
         (PAPER, "every 50 rounds and every 10 of the last 100; the paper's code does it every round"),

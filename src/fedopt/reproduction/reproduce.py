@@ -165,7 +165,7 @@ def _run_task(
         if not reader.is_over(run):
             waiting.append(run)
         elif run in reader.damaged:
-            log(f"skipped: {reader.damaged[run]}; remove {reader.trial(run).path} to repeat the run")
+            log(f"skipped: {reader.damaged[run]}")
         else:  # an interruption may have left checkpoints
             after(reader.trial(run))
     if waiting:

@@ -121,7 +121,7 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
     sample = ""
     if scale.samples:
         parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in scale.samples.items() if task]
-        sample = " on " + ", ".join([*parts, f"{scale.samples['']:,}"]) + " test examples"
+        sample = " on " + ", ".join([*parts, f"{scale.samples['']:,} (other tasks)"]) + " test examples"
     paper = "" if scale.eval_every == 1 else "; the paper's code does it every round"
     yield f"The model is evaluated {interval}{sample}{paper}."
     if not scale.full_test:
@@ -140,7 +140,7 @@ def _decay(scale: ReproductionScale) -> Iterator[str]:
     if scale.writers:
         yield (
             f"Centralized training on the first {scale.writers} writers, evaluated on the test images of the "
-            "same writers. The federated rows use the whole test set."
+            "same writers. The federated rows use test images of all writers."
         )
 
 

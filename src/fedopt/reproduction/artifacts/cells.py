@@ -9,18 +9,11 @@ from matplotlib.figure import Figure
 
 from fedopt.analysis.seeds import within_noise
 from fedopt.formatting import Unit, metric_unit
-from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, point_text
-from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.published import (
-    CURVE_ONLY,
-    METHOD_NAMES,
-    OPTIMIZERS,
-    PERFORMANCE_BOLD,
-    SCAFFOLD,
-    TASK_NAMES,
-    paper_settings,
-)
-from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
+from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
+from fedopt.reproduction.plan import RunPlan
+from fedopt.reproduction.plotting import draw_comparison
+from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS, TASK_NAMES
+from fedopt.reproduction.results import RunValue
 from fedopt.tasks import TASKS
 
 NO_NUMBERS = "The paper shows this as a figure without numbers, so there are no differences."
@@ -32,6 +25,13 @@ class ArtifactContent(NamedTuple):
     tables: tuple[ComparisonTable, ...]
     figure: Figure
     notes: tuple[str, ...] = ()
+
+
+def comparison_content(
+    plan: RunPlan, table: ComparisonTable, title: str, notes: tuple[str, ...] = (), log_scale: bool = False
+) -> ArtifactContent:
+    """Build the content of one table with a figure of its numbers."""
+    return ArtifactContent((table,), draw_comparison(table, title + plan.title_suffix, log_scale), notes)
 
 
 def paper_unit(task: str) -> Unit:
@@ -83,28 +83,6 @@ def ranked_cell(
     return value_cell(plan, result, **{**defaults, **fields})
 
 
-def method_runs(reader: RunReader, task: str, method: str) -> tuple[PlannedRun, ...]:
-    """Return the runs that represent a method: one per seed, or the best run of SCAFFOLD's sweep."""
-    if method != SCAFFOLD:
-        return reader.plan.published_per_seed(task, method)
-    best = reader.best(reader.plan.sweep(task, SCAFFOLD))
-    return () if best.value is None else (best.run,)
-
-
-def method_cell(reader: RunReader, task: str, method: str) -> ComparisonCell:
-    """Build the cell of a method in the performance table."""
-    plan = reader.plan
-    if method == SCAFFOLD:
-        best = reader.best(plan.sweep(task, SCAFFOLD))
-        if best.value is None:
-            return ranked_cell(plan, method, best._replace(path=None), paper_text=CURVE_ONLY)
-        detail = point_text(best.run.point)
-        return ranked_cell(plan, method, reader.value(best.run), detail, paper_text=CURVE_ONLY)
-    result = mean_over_seeds([reader.value(run) for run in plan.published_per_seed(task, method)])
-    paper, bold = paper_settings(task).results[method], method in PERFORMANCE_BOLD[task]
-    return ranked_cell(plan, method, result, paper=paper, paper_bold=bold)
-
-
 def seed_notes(plan: RunPlan, cells: Sequence[ComparisonCell]) -> tuple[str, ...]:
     """Explain intervals over several seeds, and name the differences that are within noise."""
     if len(plan.seeds) == 1:
@@ -119,14 +97,9 @@ def seed_notes(plan: RunPlan, cells: Sequence[ComparisonCell]) -> tuple[str, ...
             continue
         sign = 1 if ranked[0].higher_is_better else -1
         best = max(ranked, key=lambda cell: sign * (cell.ours or 0.0))
-        similar = [
-            cell.column
-            for cell in ranked
-            if cell is not best and within_noise(dict(best.by_seed), dict(cell.by_seed))
-        ]
+        others = [cell for cell in ranked if cell is not best]
+        similar = [c.column for c in others if within_noise(dict(best.by_seed), dict(c.by_seed))]
         if similar:
-            notes.append(
-                f"{row}: the difference between {best.column}, the best, and {', '.join(similar)} is within "
-                "noise."
-            )
+            names = f"{best.column}, the best, and {', '.join(similar)}"
+            notes.append(f"{row}: the difference between {names} is within noise.")
     return tuple(notes)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from fedopt.reproduction.artifacts.cells import ArtifactContent, ranked_cell, seed_notes
+from fedopt.reproduction.artifacts.cells import ArtifactContent, comparison_content, ranked_cell, seed_notes
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, mark_bold, point_text
-from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.plotting import draw_comparison
+from fedopt.reproduction.plan import RunPlan
 from fedopt.reproduction.published import (
     CENTRALIZED,
     DECAY_TASK,
@@ -17,7 +17,7 @@ from fedopt.reproduction.published import (
     OPTIMIZERS,
     paper_settings,
 )
-from fedopt.reproduction.results import RunReader, mean_over_seeds
+from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
 from fedopt.sweep.grid import edges
 from fedopt.sweep.trials import TRAIN_LOSS
 
@@ -32,14 +32,6 @@ _CENTRAL_OPTIMIZERS = {
     "as_printed": "Optimizers as in Algorithm 2: no bias correction, v_{-1} = tau^2; tau = 1e-3, which the "
     "paper does not print for them.",
 }
-
-
-def plan_decay(plan: RunPlan) -> Iterator[PlannedRun]:
-    for optimizer in CENTRALIZED:
-        yield from plan.central_sweep(optimizer)
-    for method in OPTIMIZERS:
-        yield from plan.published_per_seed(DECAY_TASK, method)
-        yield from plan.decay_sweep(method)
 
 
 def decay(reader: RunReader) -> ArtifactContent:
@@ -59,57 +51,42 @@ def decay(reader: RunReader) -> ArtifactContent:
     )
     title = "EMNIST CR: centralized, constant rates, decay of the client rate"
     table = ComparisonTable(title, mark_bold(cells), "", note)
-    figure = draw_comparison(table, f"EMNIST CR test accuracy{plan.title_suffix}")
-    return ArtifactContent((table,), figure, (*_central_notes(plan), *seed_notes(plan, cells)))
+    notes = (*_central_notes(plan), *seed_notes(plan, cells))
+    return comparison_content(plan, table, "EMNIST CR test accuracy", notes)
+
+
+def _cell(reader: RunReader, method: str, row: str, result: RunValue, **fields: Any) -> ComparisonCell:
+    """Build a cell. By default its bold compares the federated numbers."""
+    defaults = {"row": row, "column": _COLUMNS[method], "group": "federated"}
+    return ranked_cell(reader.plan, method, result, **{**defaults, **fields})
 
 
 def _central_cell(reader: RunReader, optimizer: str, method: str) -> ComparisonCell:
     """Build the cell of centralized training: accuracy after the last epoch at the selected rate."""
-    plan = reader.plan
+    plan, detail = reader.plan, ""
     result = reader.best(plan.central_sweep(optimizer), TRAIN_LOSS, plan.central_last_epochs)
-    detail = ""
     if result.value is not None:
         rates = plan.central_rates(optimizer)
         at_edge = len(rates) > 2 and edges(result.run.point, {"client_lr": rates})
         remark = "at the edge of the grid: a better rate may lie beyond" if at_edge else ""
         detail = point_text(result.run.point, remark)
         result = reader.test_value(result.run)
-    return ranked_cell(
-        plan,
-        method,
-        result,
-        detail,
-        row="Centralized",
-        column=_COLUMNS[method],
-        paper=CENTRALIZED[optimizer],
-        group="",
-        ranked=False,
-    )
+    fields = {"detail": detail, "paper": CENTRALIZED[optimizer], "group": "", "ranked": False}
+    return _cell(reader, method, "Centralized", result, **fields)
 
 
 def _constant_cell(reader: RunReader, method: str) -> ComparisonCell:
     runs = reader.plan.published_per_seed(DECAY_TASK, method)
     result = mean_over_seeds([reader.value(run) for run in runs])
-    paper = paper_settings(DECAY_TASK).results[method]
-    column = _COLUMNS[method]
-    return ranked_cell(
-        reader.plan, method, result, row="Constant η_l", column=column, paper=paper, group="federated"
-    )
+    return _cell(reader, method, "Constant η_l", result, paper=paper_settings(DECAY_TASK).results[method])
 
 
 def _decay_cell(reader: RunReader, method: str) -> ComparisonCell:
-    best = reader.best(reader.plan.decay_sweep(method))
-    return ranked_cell(
-        reader.plan,
-        method,
-        best if best.value is None else reader.value(best.run),
-        point_text(best.run.point) if best.value is not None else "",
-        row="ExpDecay",
-        column=_COLUMNS[method],
-        paper=EXP_DECAY[method],
-        paper_bold=method in EXP_DECAY_BOLD,
-        group="federated",
-    )
+    result, detail = reader.best(reader.plan.decay_sweep(method)), ""
+    if result.value is not None:
+        result, detail = reader.value(result.run), point_text(result.run.point)
+    paper, bold = EXP_DECAY[method], method in EXP_DECAY_BOLD
+    return _cell(reader, method, "ExpDecay", result, detail=detail, paper=paper, paper_bold=bold)
 
 
 def _central_notes(plan: RunPlan) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib
@@ -16,19 +16,13 @@ from fedopt.analysis import heatmap
 from fedopt.report.colours import text_colour
 from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
-from fedopt.reproduction.plan import PlannedRun, RunPlan
+from fedopt.reproduction.plan import RunPlan
 from fedopt.reproduction.plotting import CLIENT_RATE, SERVER_RATE, TEXT, new_figure, styled
 from fedopt.reproduction.published import ADAPTIVE, HEAT_MAP_TAU, METHOD_NAMES, OPTIMIZERS, TASK_NAMES
 from fedopt.reproduction.results import DIVERGED, RunReader, RunValue, missing_runs, select_best
 from fedopt.tasks import TASKS
 
 _MARKS = {"diverged": "×", "failed": "!", "damaged": "!"}
-
-
-def plan_heatmaps(plan: RunPlan) -> Iterator[PlannedRun]:
-    for task in plan.tasks:
-        for method in OPTIMIZERS:
-            yield from plan.heat_map(task, method)
 
 
 def heatmaps(reader: RunReader) -> ArtifactContent:

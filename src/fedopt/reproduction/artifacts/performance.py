@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,19 +12,20 @@ from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.reproduction import plotting
 from fedopt.reproduction.artifacts.cells import (
     ArtifactContent,
-    method_cell,
-    method_runs,
+    comparison_content,
     paper_unit,
     ranked_cell,
     seed_notes,
     unit_text,
 )
-from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, mark_bold
+from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, mark_bold, point_text
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.reproduction.published import (
+    CURVE_ONLY,
     METHOD_NAMES,
     METHODS,
     OPTIMIZERS,
+    PERFORMANCE_BOLD,
     SCAFFOLD,
     TASK_NAMES,
     TEST_BOLD,
@@ -43,18 +44,26 @@ BOLD_RULE = "Bold: as printed in the paper; ours if less than 0.5 points (MSE: 0
 Curve = dict[int, Interval]  # by round
 
 
-def plan_published(plan: RunPlan) -> Iterator[PlannedRun]:
-    """Plan the five optimizers with the paper's rates."""
-    for task in plan.tasks:
-        for method in OPTIMIZERS:
-            yield from plan.published_per_seed(task, method)
+def method_runs(reader: RunReader, task: str, method: str) -> tuple[PlannedRun, ...]:
+    """Return the runs that represent a method: one per seed, or the best run of SCAFFOLD's sweep."""
+    if method != SCAFFOLD:
+        return reader.plan.published_per_seed(task, method)
+    best = reader.best(reader.plan.sweep(task, SCAFFOLD))
+    return () if best.value is None else (best.run,)
 
 
-def plan_methods(plan: RunPlan) -> Iterator[PlannedRun]:
-    """Plan the five optimizers with the paper's rates, and the sweep that selects SCAFFOLD's."""
-    yield from plan_published(plan)
-    for task in plan.tasks:
-        yield from plan.sweep(task, SCAFFOLD)
+def method_cell(reader: RunReader, task: str, method: str) -> ComparisonCell:
+    """Build the cell of a method in the performance table."""
+    plan = reader.plan
+    if method == SCAFFOLD:
+        best = reader.best(plan.sweep(task, SCAFFOLD))
+        if best.value is None:
+            return ranked_cell(plan, method, best._replace(path=None), paper_text=CURVE_ONLY)
+        detail = point_text(best.run.point)
+        return ranked_cell(plan, method, reader.value(best.run), detail, paper_text=CURVE_ONLY)
+    result = mean_over_seeds([reader.value(run) for run in plan.published_per_seed(task, method)])
+    paper, bold = paper_settings(task).results[method], method in PERFORMANCE_BOLD[task]
+    return ranked_cell(plan, method, result, paper=paper, paper_bold=bold)
 
 
 def performance(reader: RunReader) -> ArtifactContent:
@@ -63,8 +72,7 @@ def performance(reader: RunReader) -> ArtifactContent:
     cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
     title, note = "Validation performance, mean over the last 100 rounds", f"{TUNING} {BOLD_RULE}"
     table = ComparisonTable(title, cells, "task", note)
-    figure = plotting.draw_comparison(table, f"Validation performance{plan.title_suffix}")
-    return ArtifactContent((table,), figure, seed_notes(plan, cells))
+    return comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
 
 
 def so_test(reader: RunReader) -> ArtifactContent:
@@ -80,8 +88,7 @@ def so_test(reader: RunReader) -> ArtifactContent:
     data = "full test set" if plan.scale.full_test else "evaluation sample, not the full test set,"
     note = f"{BOLD_RULE} The paper prints 66.5 next to 66.8 without bold, contrary to its own rule."
     table = ComparisonTable(f"Stack Overflow: {data} after the last round", mark_bold(cells), "task", note)
-    figure = plotting.draw_comparison(table, f"Stack Overflow, after training{plan.title_suffix}")
-    return ArtifactContent((table,), figure, seed_notes(plan, table.cells))
+    return comparison_content(plan, table, "Stack Overflow, after training", seed_notes(plan, table.cells))
 
 
 def curves(reader: RunReader) -> ArtifactContent:

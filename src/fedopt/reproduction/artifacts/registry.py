@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fedopt.errors import UnknownName, unknown
 from fedopt.reproduction.artifacts import datasets, decay, heatmaps, performance, tuning
 from fedopt.reproduction.artifacts.cells import ArtifactContent
 from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.published import DECAY_TASK, TASK_NAMES
+from fedopt.reproduction.published import (
+    ADAPTIVE,
+    CENTRALIZED,
+    DECAY_TASK,
+    METHODS,
+    OPTIMIZERS,
+    SCAFFOLD,
+    TASK_NAMES,
+)
 from fedopt.reproduction.results import RunReader
+
+Planner = Callable[[RunPlan], Iterator[PlannedRun]]
 
 
 @dataclass(frozen=True)
@@ -20,9 +30,9 @@ class Artifact:
     name: str
     title: str
     section: str  # of the paper
-    tasks: tuple[str, ...]
-    plan_runs: Callable[[RunPlan], Iterator[PlannedRun]]
     make: Callable[[RunReader], ArtifactContent]
+    plan_runs: Planner = lambda plan: iter(())
+    tasks: tuple[str, ...] = tuple(TASK_NAMES)
 
     def runs(self, plan: RunPlan) -> tuple[PlannedRun, ...]:
         """Return the runs that it needs, each once."""
@@ -33,8 +43,29 @@ class Artifact:
         return self.make(replace(reader, plan=reader.plan.restrict(self.tasks)))
 
 
-def _no_runs(plan: RunPlan) -> Iterator[PlannedRun]:
-    return iter(())
+def _each(methods: Sequence[str], plan_one: Callable[[RunPlan, str, str], Iterable[PlannedRun]]) -> Planner:
+    """Plan the runs of each method on each task."""
+    return lambda plan: (run for task in plan.tasks for m in methods for run in plan_one(plan, task, m))
+
+
+_PUBLISHED = _each(OPTIMIZERS, RunPlan.published_per_seed)
+_SWEEPS = _each(METHODS, RunPlan.sweep)
+_ADAPTIVE_SWEEPS = _each(ADAPTIVE, RunPlan.sweep)
+_HEAT_MAPS = _each(OPTIMIZERS, RunPlan.heat_map)
+
+
+def _plan_methods(plan: RunPlan) -> Iterator[PlannedRun]:
+    """Plan the five optimizers with the paper's rates, and the sweep that selects SCAFFOLD's."""
+    yield from _PUBLISHED(plan)
+    yield from _each([SCAFFOLD], RunPlan.sweep)(plan)
+
+
+def _plan_decay(plan: RunPlan) -> Iterator[PlannedRun]:
+    for optimizer in CENTRALIZED:
+        yield from plan.central_sweep(optimizer)
+    yield from _PUBLISHED(plan)
+    for method in OPTIMIZERS:
+        yield from plan.decay_sweep(method)
 
 
 _ALL = tuple(TASK_NAMES)
@@ -47,58 +78,36 @@ _LIST = (
         "performance",
         "Validation performance of all methods",
         f"{_RESULTS}, performance table",
-        _ALL,
-        performance.plan_methods,
         performance.performance,
+        _plan_methods,
     ),
     Artifact(
         "so_test",
         "Stack Overflow, test set",
         "Appendix, Stack Overflow test set performance",
-        ("so_nwp", "so_lr"),
-        performance.plan_published,
         performance.so_test,
+        _PUBLISHED,
+        ("so_nwp", "so_lr"),
     ),
-    Artifact(
-        "learning_rates",
-        "Best learning rates",
-        _HYPERPARAMETERS,
-        _ALL,
-        tuning.plan_sweeps,
-        tuning.learning_rates,
-    ),
-    Artifact(
-        "tau_values",
-        "Best values of τ",
-        _HYPERPARAMETERS,
-        _ALL,
-        tuning.plan_adaptive_sweeps,
-        tuning.tau_values,
-    ),
+    Artifact("learning_rates", "Best learning rates", _HYPERPARAMETERS, tuning.learning_rates, _SWEEPS),
+    Artifact("tau_values", "Best values of τ", _HYPERPARAMETERS, tuning.tau_values, _ADAPTIVE_SWEEPS),
     Artifact(
         "decay",
         "Centralized training and learning-rate decay",
         "Appendix, learning rate decay",
-        (DECAY_TASK,),
-        decay.plan_decay,
         decay.decay,
+        _plan_decay,
+        (DECAY_TASK,),
     ),
-    Artifact(
-        "datasets",
-        "Dataset statistics",
-        "Appendix, datasets and models",
-        _ALL,
-        _no_runs,
-        datasets.datasets,
-    ),
+    Artifact("datasets", "Dataset statistics", "Appendix, datasets and models", datasets.datasets),
     *(
         Artifact(
             f"curves_{task}",
             f"Validation curves, {name}",
             "Appendix, results on EMNIST CR" if task == "emnist_cr" else _RESULTS,
-            (task,),
-            performance.plan_methods,
             performance.curves,
+            _plan_methods,
+            (task,),
         )
         for task, name in TASK_NAMES.items()
     ),
@@ -107,9 +116,9 @@ _LIST = (
             f"heatmaps_{task}",
             f"Learning-rate heat maps, {name}",
             f"{_RESULTS}, and {_ROBUSTNESS}" if task == "so_nwp" else _ROBUSTNESS.capitalize(),
-            (task,),
-            heatmaps.plan_heatmaps,
             heatmaps.heatmaps,
+            _HEAT_MAPS,
+            (task,),
         )
         for task, name in TASK_NAMES.items()
     ),
@@ -117,25 +126,22 @@ _LIST = (
         "server_rates",
         "Best server rate for each client rate",
         "Appendix, relation between client and server learning rates",
-        _ALL,
-        heatmaps.plan_heatmaps,
         tuning.server_rates,
+        _HEAT_MAPS,
     ),
     Artifact(
         "tau",
         "Performance against τ",
         f"{_RESULTS}, and appendix, robustness of the adaptivity parameter",
-        _ALL,
-        tuning.plan_adaptive_sweeps,
         tuning.tau,
+        _ADAPTIVE_SWEEPS,
     ),
     Artifact(
         "labels",
         "Unique labels per client of CIFAR-100",
         "Appendix, creating a federated CIFAR-100",
-        ("cifar100",),
-        _no_runs,
         datasets.labels,
+        tasks=("cifar100",),
     ),
 )
 ARTIFACTS = {artifact.name: artifact for artifact in _LIST}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from fedopt.reproduction import plotting
-from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
+from fedopt.reproduction.artifacts.cells import (
+    NO_NUMBERS,
+    ArtifactContent,
+    comparison_content,
+    paper_unit,
+    unit_text,
+    value_cell,
+)
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.reproduction.published import (
@@ -38,16 +45,6 @@ _SELECTION_STYLES: Mapping[str, dict[str, Any]] = {
 }
 
 StyledLine = tuple[dict[str, Any], Mapping[float, float]]  # line style, y by x
-
-
-def plan_sweeps(plan: RunPlan, methods: Sequence[str] = METHODS) -> Iterator[PlannedRun]:
-    for task in plan.tasks:
-        for method in methods:
-            yield from plan.sweep(task, method)
-
-
-def plan_adaptive_sweeps(plan: RunPlan) -> Iterator[PlannedRun]:
-    return plan_sweeps(plan, ADAPTIVE)
 
 
 def learning_rates(reader: RunReader) -> ArtifactContent:
@@ -86,8 +83,7 @@ def _best_values(
                 for axis in axes
             ]
     table = ComparisonTable(title, tuple(cells), "task", SELECTION)
-    figure = plotting.draw_comparison(table, figure_title + reader.plan.title_suffix)
-    return ArtifactContent((table,), figure)
+    return comparison_content(reader.plan, table, figure_title)
 
 
 def server_rates(reader: RunReader) -> ArtifactContent:
