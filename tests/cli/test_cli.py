@@ -474,9 +474,9 @@ def test_a_report_that_cannot_be_is_refused(several: Path, tmp_path: Path) -> No
     (tmp_path / "file").write_text("mine")
     for page in ("file/page.html", "file/deep/page.html"):
         done = fedopt("report", several, "-o", tmp_path / page)
-        refused(done, f"{tmp_path / 'file'} is a file and not a directory", "another place")
+        refused(done, f"{tmp_path / 'file'} is a file, not a directory", "another path")
     for page in ("/proc/page.html", "/proc/new/page.html"):  # where nobody may write, not even root
-        refused(fedopt("report", several, "-o", page), f"cannot write {page}", "another place")
+        refused(fedopt("report", several, "-o", page), f"cannot write {page}", "another path")
     assert (tmp_path / "file").read_text() == "mine"
     refused(fedopt("report", several / "deep/er/seed-1"), "no run can be read", "run.json")
     info = several / "plain/run.json"
