@@ -1,14 +1,12 @@
-"""What tuning costs beyond the training itself. Prints, on a machine that is otherwise idle:
+"""The cost of tuning beyond the training itself. Prints, on an otherwise idle machine:
 
-(a) the time of a sweep on two slots, divided by half the summed time of the same trials run alone, one
-    after the other with one worker. Twice: as commands, `fedopt run`, which is what a user would run; and
-    in a process that has run a trial before, so that imports and data are not counted, though they are for
-    the sweep, which starts its slots first. Half of the trials are run alone before the sweep and half after
-    it, so that a machine that slows down does so for both. And what two processes of trials side by side
-    lose against one alone, because cores share caches and memory: no sweep can do better than that.
-(b) the time from ordering a trial to the beginning of its training, in a slot that has run one before:
-    what a trial costs beyond its rounds. The first trial of a slot imports and opens the data.
-(c) the rounds that successive halving and Optuna need, as a share of the grid's, and what they found.
+(a) the time of a sweep on two workers, divided by half the total time of the same trials run one after the
+    other. The trials are run once as `fedopt run` commands, and once in one worker process that has run a
+    trial before, so that imports and data are not counted. Half of them run before the sweep and half
+    after it, so that a machine that slows down affects both. Two trials at the same time share caches and
+    memory bandwidth; their own slowdown is printed too.
+(b) the time that a trial takes in such a process beyond the seconds that its run records.
+(c) the rounds that successive halving and Optuna need as a share of the grid's, and the points they find.
 
     python benchmarks/sweep_cost.py [--out DIR] [--only a|c] [--quick]
 """
@@ -24,33 +22,33 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.sweep.command import sweep
-from fedopt.sweep.grid import describe, points, read_grid
-from fedopt.sweep.pool import Judge, Pool
-from fedopt.sweep.progress import SweepProgress
-from fedopt.sweep.results import Asked
-from fedopt.sweep.searches import GridSearch
-from fedopt.sweep.slots import Order
-from fedopt.sweep.tpe import Tpe, default_budget
-from fedopt.sweep.trials import TRAIN_LOSS, Trial, trial
+from fedopt.sweep.grid import describe, grid_points, read_grid
+from fedopt.sweep.optuna_search import default_budget, optuna_search
+from fedopt.sweep.request import SweepRequest
+from fedopt.sweep.runner import run_trials
+from fedopt.sweep.scores import search_score
+from fedopt.sweep.searches import Batch, Scores, plan_rungs, run_searches
+from fedopt.sweep.trials import Trial, WorkItem, make_trial
 
-SLOTS = 2
-GOAL_RATIO, GOAL_START = 1.05, 1.0
+WORKERS = 2
+TARGET_RATIO, TARGET_START = 1.05, 1.0
 
 # (a), (b): ten trials of fifteen to twenty seconds
 COST_TASK, COST_GRID = "emnist_cr", "client_lr=-2.5:-0.5:0.5, server_lr=-0.5|0"
 COST_SETTINGS = {"data.clients": 50, "clients_per_round": 5, "client.steps": 2, "eval.sample": 500}
 
-# (c): a grid of 5 x 5 with the best well inside
-FIND_TASK, FIND_ROUNDS, SEEDS = "so_lr", 27, 20
-FIND_GRIDS = {
+# (c): a grid of 5 x 5 points with the best in the interior
+SEARCH_TASK, SEARCH_ROUNDS, SAMPLER_SEEDS = "so_lr", 27, 20
+SEARCH_GRIDS = {
     "fedavg": "client_lr=1:3:0.5, server_lr=-1.5:0.5:0.5",
     "fedadagrad": "client_lr=1:3:0.5, server_lr=-0.5:1.5:0.5",
 }
-FIND_SETTINGS = {
+SEARCH_SETTINGS = {
     "data.clients": 100,
     "client.steps": 2,
     "model.vocabulary": 1000,
@@ -59,153 +57,130 @@ FIND_SETTINGS = {
 }
 
 
-class Watch(SweepProgress):
-    """Notes when each trial was ordered, first heard of, and over."""
-
-    def __init__(self, orders: int) -> None:
-        super().__init__("trials", orders, 0)
-        self.ordered: dict[str, float] = {}
-        self.heard: dict[str, float] = {}
-        self.over: dict[str, float] = {}
-
-    def started(self, order: Order) -> None:
-        super().started(order)
-        self.ordered[order.key] = time.monotonic()
-
-    def advanced(self, order: Order, round: int) -> None:
-        super().advanced(order, round)
-        self.heard.setdefault(order.key, time.monotonic())
-
-    def ended(self, order: Order, status: str, score: float | None, ran: bool) -> None:
-        self.over[order.key] = time.monotonic()
-        super().ended(order, status, score, ran)
+def recorded_seconds(trial: Trial) -> float:
+    return float(json.loads((trial.path / "run.json").read_text())["seconds"])
 
 
-def run_on(slots: int, trials: Sequence[Trial]) -> Watch:
-    with Watch(len(trials)) as watch:
-        orders = GridSearch([Order(one, one.config.rounds) for one in trials])
-        Pool(orders, Judge(TRAIN_LOSS), slots, watch).run()
-    return watch
+def time_one_by_one(warm_up: Trial, trials: Sequence[Trial]) -> tuple[float, list[float]]:
+    """Run trials one after the other in one worker. Return the warm-up's time and those of the trials."""
+    times = [time.monotonic()]
+    run_trials([warm_up, *trials], workers=1, after=lambda trial: times.append(time.monotonic()))
+    first, *others = [after - before for before, after in zip(times, times[1:], strict=False)]
+    return first, others
 
 
-def run_alone(warm_up: Trial, trials: Sequence[Trial]) -> list[float]:
-    """The times of the trials, one after the other in one process that is warm."""
-    return durations(run_on(1, [warm_up, *trials]), trials)
-
-
-def durations(watch: Watch, trials: Sequence[Trial]) -> list[float]:
-    return [watch.over[str(one.path)] - watch.ordered[str(one.path)] for one in trials]
-
-
-def run_commands(trials: Sequence[Trial]) -> float:
-    """The time of the trials as a user would run them by hand."""
-    began = time.monotonic()
-    for one in trials:
-        words = [sys.executable, "-m", *shlex.split(one.command), "--workers", "1"]
+def time_commands(trials: Sequence[Trial]) -> float:
+    """Run the command of each trial and return the total time."""
+    start = time.monotonic()
+    for trial in trials:
+        words = [sys.executable, "-m", *shlex.split(trial.command), "--workers", "1"]
         subprocess.run(words, check=True, capture_output=True)
-    return time.monotonic() - began
+    return time.monotonic() - start
 
 
-def run_side_by_side(trials: Sequence[Trial]) -> tuple[float, list[float], list[float]]:
-    """The time of a sweep, what starting each trial took, and the times of the trials."""
-    began = time.monotonic()
-    watch = run_on(SLOTS, trials)
-    seconds = time.monotonic() - began
-    starts = []
-    for one in trials:
-        first = json.loads((one.path / "metrics.jsonl").read_text().splitlines()[0])
-        assert first["round"] == 0  # heard of first, when the untrained model was measured
-        key = str(one.path)
-        starts.append(watch.heard[key] - watch.ordered[key] - first["seconds"])
-    return seconds, starts, durations(watch, trials)
+def time_sweep(trials: Sequence[Trial]) -> float:
+    start = time.monotonic()
+    run_trials(trials, workers=WORKERS)
+    return time.monotonic() - start
 
 
-def cost(out: Path, rounds: int) -> None:
-    def trials(place: str, rounds: int, grid: str) -> list[Trial]:
+def measure_cost(out: Path, rounds: int) -> None:
+    def make_trials(directory: str, rounds: int, grid: str) -> list[Trial]:
         settings = {**COST_SETTINGS, "rounds": rounds}
-        return [trial(out / place, COST_TASK, "fedavg", p, settings) for p in points(read_grid(grid))]
+        return [
+            make_trial(out / directory, COST_TASK, "fedavg", point, settings)
+            for point in grid_points(read_grid(grid))
+        ]
 
-    (warm_up, *_), singly = trials("warm", 1, "client_lr=-3"), trials("alone", rounds, COST_GRID)
-    by_hand = trials("commands", rounds, COST_GRID)
-    commands = run_commands(by_hand[::2])
-    alone = run_alone(warm_up, singly[::2])
-    together, starts, beside = run_side_by_side(trials("sweep", rounds, COST_GRID))
-    (warm_up, *_) = trials("warm again", 1, "client_lr=-3")
-    alone += run_alone(warm_up, singly[1::2])
-    commands += run_commands(by_hand[1::2])
-    half, goal = sum(alone) / 2, f"(goal: {GOAL_RATIO} or less)"
-    print(f"(a) {len(singly)} trials of {COST_TASK}, {rounds} rounds each, on {SLOTS} slots")
-    print(f"    the sweep                          {together:7.1f} s")
-    print(f"    run alone, as commands             {commands:7.1f} s, half of it {commands / 2:.1f} s")
-    print(f"    ratio                              {together / (commands / 2):7.3f}   {goal}")
-    print(f"    run alone in a warm process        {sum(alone):7.1f} s, half of it {half:.1f} s")
-    print(f"    ratio                              {together / half:7.3f}   {goal}")
-    shared = sum(beside[SLOTS:]) / len(beside[SLOTS:]) / (sum(alone) / len(alone))
-    print(f"    a trial beside another takes       {shared:7.3f} times as long as alone")
-    print("(b) starting a trial, before its training begins")
-    print(f"    the first of each slot             {max(starts[:SLOTS]):7.2f} s, with imports and data")
+    (warm_up,), singles = make_trials("warm-up", 1, "client_lr=-3"), make_trials("alone", rounds, COST_GRID)
+    commands, parallel = make_trials("commands", rounds, COST_GRID), make_trials("sweep", rounds, COST_GRID)
+    command_time = time_commands(commands[::2])
+    first, alone = time_one_by_one(warm_up, singles[::2])
+    sweep_time = time_sweep(parallel)
+    (warm_up,) = make_trials("warm-up-again", 1, "client_lr=-3")
+    alone += time_one_by_one(warm_up, singles[1::2])[1]
+    command_time += time_commands(commands[1::2])
+    half, target = sum(alone) / 2, f"(target: at most {TARGET_RATIO})"
+    print(f"(a) {len(singles)} trials of {COST_TASK}, {rounds} rounds each, on {WORKERS} workers")
+    print(f"    sweep                              {sweep_time:7.1f} s")
+    print(f"    one by one, as commands            {command_time:7.1f} s, half {command_time / 2:.1f} s")
+    print(f"    ratio                              {sweep_time / (command_time / 2):7.3f}   {target}")
+    print(f"    one by one, in one process         {sum(alone):7.1f} s, half {half:.1f} s")
+    print(f"    ratio                              {sweep_time / half:7.3f}   {target}")
+    slowdown = fmean(map(recorded_seconds, parallel)) / fmean(map(recorded_seconds, singles))
+    print(f"    a parallel trial takes             {slowdown:7.3f} times as long as one alone")
+    ordered = [*singles[::2], *singles[1::2]]
+    extra = [seconds - recorded_seconds(trial) for seconds, trial in zip(alone, ordered, strict=True)]
+    print("(b) time of a trial beyond its rounds")
+    print(f"    first of a process                 {first - recorded_seconds(warm_up):7.2f} s")
     print(
-        f"    all others, median and longest     {median(starts[SLOTS:]):7.2f} s and "
-        f"{max(starts[SLOTS:]):.2f} s   (goal: below {GOAL_START:g} s)",
+        f"    others, median and maximum         {median(extra):7.2f} s and {max(extra):.2f} s   "
+        f"(target: below {TARGET_START:g} s)",
         flush=True,
     )
 
 
-def find(out: Path, algorithm: str, rounds: int) -> None:
+def compare_searches(out: Path, algorithm: str, rounds: int) -> None:
     def run(search: str) -> dict[str, Any]:
-        grid, settings = FIND_GRIDS[algorithm], {**FIND_SETTINGS, "rounds": rounds}
-        asked = Asked(FIND_TASK, [algorithm], grid, settings, search=search)
-        began = time.monotonic()
-        swept = sweep(asked, SLOTS, out / f"{algorithm}-{search}")
-        best = swept.tuned[0].best
+        grid, settings = SEARCH_GRIDS[algorithm], {**SEARCH_SETTINGS, "rounds": rounds}
+        request = SweepRequest(SEARCH_TASK, [algorithm], grid, settings, search=search)
+        start = time.monotonic()
+        result = sweep(request, WORKERS, out / f"{algorithm}-{search}")
+        points, best = result.algorithms[0].points, result.algorithms[0].best
         assert best is not None and best.score is not None
         return {
-            "rounds": swept.rounds_run,
+            "rounds": result.rounds_run,
             "point": dict(best.point),
             "score": best.score.mean,
-            "scores": [c.score.mean for c in swept.tuned[0].candidates if c.score is not None],
-            "seconds": time.monotonic() - began,
+            "scores": [point.score.mean for point in points if point.score is not None],
+            "seconds": time.monotonic() - start,
         }
 
-    whole = run("grid")
-    print(f"(c) {algorithm} on {FIND_TASK}, {len(whole['scores'])} points, {rounds} rounds each")
+    grid = run("grid")
+    print(f"(c) {algorithm} on {SEARCH_TASK}, {len(grid['scores'])} points, {rounds} rounds each")
     for search in ("grid", "halving", "optuna"):
-        found = whole if search == "grid" else run(search)
-        place = 1 + sum(score < found["score"] for score in whole["scores"])
-        share, gap = found["rounds"] / whole["rounds"], found["score"] / whole["score"] - 1
+        result = grid if search == "grid" else run(search)
+        rank = 1 + sum(score < result["score"] for score in grid["scores"])
+        share, gap = result["rounds"] / grid["rounds"], result["score"] / grid["score"] - 1
         print(
-            f"    {search:8} {found['rounds']:5} rounds ({share:6.1%} of the grid), {found['seconds']:4.0f} s"
-            f": {describe(found['point'])}, train loss {found['score']:.4f} ({gap:+.1%}, place {place})",
+            f"    {search:8} {result['rounds']:5} rounds ({share:6.1%} of the grid), "
+            f"{result['seconds']:4.0f} s: {describe(result['point'])}, train loss {result['score']:.4f} "
+            f"({gap:+.1%}, rank {rank})",
             flush=True,
         )
 
 
-def replay(out: Path, algorithm: str, rounds: int) -> None:
-    """Optuna with other seeds of its sampler, answered from the grid's trials: is one search luck?"""
-    grid, settings = read_grid(FIND_GRIDS[algorithm]), {**FIND_SETTINGS, "rounds": rounds, "seed": 0}
+def repeat_optuna(out: Path, algorithm: str, rounds: int) -> None:
+    """Repeat the Optuna search with other sampler seeds, with the scores that the grid search recorded."""
+    grid, settings = read_grid(SEARCH_GRIDS[algorithm]), {**SEARCH_SETTINGS, "rounds": rounds, "seed": 0}
     root = out / f"{algorithm}-grid" / "trials"
-    trials = [trial(root, FIND_TASK, algorithm, point, settings) for point in points(grid)]
-    judge = Judge(TRAIN_LOSS)
-    whole = {str(one.path): judge.score(one, rounds) for one in trials}
-    best = min(score for score in whole.values() if score is not None)
+    trials = [make_trial(root, SEARCH_TASK, algorithm, point, settings) for point in grid_points(grid)]
+    scores = [search_score(WorkItem(trial, rounds), TRAIN_LOSS) for trial in trials]
+    best = min(score for score in scores if score is not None)
     shares, gaps = [], []
-    for seed in range(SEEDS):
-        search = Tpe(grid, trials, rounds, default_budget(len(trials)), seed=seed)
-        run, found = 0, float("inf")
-        while (order := search.next()) is not None:
-            stops = (
-                at for at in order.asks if not search.goes_on(order.trial, at, judge.score(order.trial, at))
-            )
-            at = next(stops, rounds)
-            score = whole[order.key] if at == rounds else None
-            run, found = run + at, min(found, float("inf") if score is None else score)
-            search.finished(order, score)
-        shares.append(run / (rounds * len(trials)))
-        gaps.append(found / best - 1)
+    for seed in range(SAMPLER_SEEDS):
+        reached: dict[str, int] = {}
+        complete: list[float] = []
+
+        def run_batch(
+            batch: Batch, reached: dict[str, int] = reached, complete: list[float] = complete
+        ) -> Scores:
+            results = [search_score(item, TRAIN_LOSS) for item in batch.items]
+            for item, score in zip(batch.items, results, strict=True):
+                reached[item.trial.key] = item.until
+                if item.until == rounds and score is not None:
+                    complete.append(score)
+            return results
+
+        search = optuna_search(
+            grid, trials, plan_rungs(len(trials), rounds), default_budget(len(trials)), seed
+        )
+        run_searches([search], run_batch)
+        shares.append(sum(reached.values()) / (rounds * len(trials)))
+        gaps.append(min(complete) / best - 1)
     print(
-        f"    optuna with {SEEDS} seeds of its sampler: {median(shares):6.1%} of the grid (median), "
-        f"its best in {sum(gap == 0 for gap in gaps)}, within 5 % of it in "
-        f"{sum(gap <= 0.05 for gap in gaps)}",
+        f"    optuna with {SAMPLER_SEEDS} sampler seeds: {median(shares):6.1%} of the grid (median), its "
+        f"best in {sum(gap == 0 for gap in gaps)}, within 5 % of it in {sum(gap <= 0.05 for gap in gaps)}",
         flush=True,
     )
 
@@ -214,17 +189,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, help="keep the trials here")
     parser.add_argument("--only", choices=["a", "c"], help="(a) and (b), or (c)")
-    parser.add_argument("--quick", action="store_true", help="a few rounds, to see that it works")
+    parser.add_argument("--quick", action="store_true", help="a few rounds, to check that it works")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         out = arguments.out or Path(scratch)
         if arguments.only != "c":
-            cost(out / "cost", 2 if arguments.quick else 60)
+            measure_cost(out / "cost", 2 if arguments.quick else 60)
         if arguments.only != "a":
-            for algorithm in FIND_GRIDS:
-                length = 3 if arguments.quick else FIND_ROUNDS
-                find(out / "find", algorithm, length)
-                replay(out / "find", algorithm, length)
+            for algorithm in SEARCH_GRIDS:
+                rounds = 3 if arguments.quick else SEARCH_ROUNDS
+                compare_searches(out / "search", algorithm, rounds)
+                repeat_optuna(out / "search", algorithm, rounds)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,6 @@ from fedopt.models.sparse_rows import Part
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
 from fedopt.runs.resolve import resolve
-from fedopt.sweep.growing_executor import Elastic
 from fedopt.tasks import TASKS
 from fedopt.tasks.stackoverflow import touched_words
 
@@ -238,7 +237,7 @@ def counting(sends: tuple[str, ...]) -> Algorithm:
     return Algorithm(lambda x: Counted(x, torch.zeros_like(x)), Still(client), Still(server), sends=sends)
 
 
-@pytest.mark.parametrize("where", ["serial", "processes", "elastic", "vectorised"])
+@pytest.mark.parametrize("where", ["serial", "processes", "vectorised"])
 @pytest.mark.parametrize("sends", [("x", "c"), ("c", "x")])
 def test_every_vector_of_a_still_servers_state_is_its_own_on_every_executor(
     sends: tuple[str, ...], where: str, pool: Pool
@@ -246,9 +245,7 @@ def test_every_vector_of_a_still_servers_state_is_its_own_on_every_executor(
     config = resolve(SO_LR, "fedavg", SMALL | {"rounds": 3})
     problem = build_problem(SO_LR, config, partial(counting, sends))
     whole = replace(problem, touched=None)
-    place = {"serial": Serial, "processes": lambda: pool(2), "elastic": Elastic, "vectorised": Vectorised}[
-        where
-    ]()
+    place = {"serial": Serial, "processes": lambda: pool(2), "vectorised": Vectorised}[where]()
     states = [states_of(config, *pair) for pair in ((whole, Serial()), (problem, place))]
     for expected, found in zip(*states, strict=True):
         for a, b in zip(expected, found, strict=True):

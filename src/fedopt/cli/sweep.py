@@ -1,4 +1,4 @@
-"""Tuning from the command line."""
+"""The command `fedopt sweep`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedopt.cli.options import (
 
 def sweep(
     task: TaskArgument,
-    algorithm: Annotated[str, typer.Option(help="Names, with commas between.", metavar="A,B,...")],
+    algorithm: Annotated[str, typer.Option(help="Names, separated by commas.", metavar="A,B,...")],
     grid: Annotated[
         str,
         typer.Option(
@@ -39,35 +39,38 @@ def sweep(
     seeds: Seeds = None,
     settings: Set = None,
     select: Annotated[
-        str, typer.Option(help="What the best trial is best by: train_loss, as in the paper, or a metric.")
+        str, typer.Option(help="Criterion for the best trial: train_loss, as in the paper, or a metric.")
     ] = "train_loss",
     search: Annotated[str, typer.Option(help="grid, halving or optuna.")] = "grid",
     trials: Annotated[
         int | None,
-        typer.Option(help="optuna: trials for each algorithm; a third of the grid by default, 12 at least."),
+        typer.Option(help="optuna: trials per algorithm; by default a third of the grid, at least 12."),
     ] = None,
-    keep: Annotated[str, typer.Option(help="Whose checkpoints stay at the end: best or all.")] = "best",
+    keep: Annotated[str, typer.Option(help="Trials whose checkpoints are kept: best or all.")] = "best",
     workers: Workers = None,
     data: Data = "synthetic",
     out: Annotated[
-        Path | None, typer.Option(help="For trials, table and report; continued if it exists.", metavar="DIR")
+        Path | None,
+        typer.Option(help="Directory of the sweep; resumed if it exists.", metavar="DIR"),
     ] = None,
     tensorboard: TensorBoard = False,
     as_json: Json = False,
 ) -> None:
-    """Tune algorithms on TASK: trials side by side, the best of each by the paper's rule, one report."""
-    from fedopt.sweep import command, results
+    """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
+    from fedopt.sweep.command import sweep as run_sweep
+    from fedopt.sweep.request import SweepRequest
+    from fedopt.sweep.results import summary
+    from fedopt.sweep.table import print_sweep
 
-    names = tuple(name.strip() for name in algorithm.split(",") if name.strip())
-    several = parse_seed_option(seeds, seed, settings or [])
+    seed_list = parse_seed_option(seeds, seed, settings or [])
     chosen = parse_set_options(settings, rounds, seed)
-    one = chosen.pop("seed", 0)
-    asked = results.Asked(
+    single_seed = chosen.pop("seed", 0)
+    request = SweepRequest(
         task=task,
-        algorithms=names,
+        algorithms=tuple(name.strip() for name in algorithm.split(",") if name.strip()),
         grid=grid,
         settings=chosen,
-        seeds=several or [one],
+        seeds=seed_list or [single_seed],
         data=data,
         select=select,
         search=search,
@@ -75,5 +78,8 @@ def sweep(
         keep=keep,
         tensorboard=tensorboard,
     )
-    swept = command.sweep(asked, workers, out)
-    typer.echo(json.dumps(results.summary(swept))) if as_json else results.print_sweep(swept)
+    result = run_sweep(request, workers, out)
+    if as_json:
+        typer.echo(json.dumps(summary(result)))
+    else:
+        print_sweep(result)

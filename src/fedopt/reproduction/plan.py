@@ -10,7 +10,7 @@ from fedopt.algorithms import VARIANTS
 from fedopt.reproduction.data_sources import DataSource, dataset_sizes, label_suffix
 from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DECAY_TASK, HEAT_MAP_TAU, paper_settings
 from fedopt.reproduction.scales import ReproductionScale
-from fedopt.sweep.grid import points
+from fedopt.sweep.grid import grid_points
 from fedopt.tasks import TASKS
 
 # log10 rates around which the optimizers of centralized training are tuned. The paper prints none.
@@ -137,7 +137,7 @@ class RunPlan:
             grid["tau"] = adaptive_taus(task, float(best.tau))
         return tuple(
             self._run(task, algorithm, {axis: float(value) for axis, value in point.items()}, settings or {})
-            for point in points(grid)
+            for point in grid_points(grid)
         )
 
     def _run(

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedopt.analysis.seeds import confidence_interval
+from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.errors import UserError
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.runs.records import LAST_ROUNDS, RunRecord, number
-from fedopt.sweep.trials import TRAIN_LOSS, Trial, is_over, lower_is_better, recorded, score, trial
+from fedopt.sweep.scores import lower_is_better, score
+from fedopt.sweep.trials import Trial, is_finished, make_trial, read_trial
 from fedopt.tasks import TASKS
 
 DIVERGED = "diverged"  # counts as a result: the rates are too large
@@ -47,7 +49,7 @@ class RunReader:
         """Return the configuration and the directory of a run."""
         if run not in self._trials:
             root, data = self.out / "runs" / run.task, self.plan.source(run.task).directory
-            self._trials[run] = trial(root, run.task, run.algorithm, run.point, run.settings, data)
+            self._trials[run] = make_trial(root, run.task, run.algorithm, run.point, run.settings, data)
         return self._trials[run]
 
     def record(self, run: PlannedRun) -> RunRecord | None:
@@ -55,7 +57,7 @@ class RunReader:
         if run not in self._records:
             self._records[run] = None
             try:
-                self._records[run] = recorded(self.trial(run))
+                self._records[run] = read_trial(self.trial(run))
             except UserError as error:
                 self.damaged[run] = str(error)
         return self._records[run]
@@ -71,7 +73,7 @@ class RunReader:
     def is_over(self, run: PlannedRun) -> bool:
         """Whether a run is done, diverged or damaged."""
         record = self.record(run)
-        return run in self.damaged if record is None else is_over(record, run.settings["rounds"])
+        return run in self.damaged if record is None else is_finished(record, run.settings["rounds"])
 
     def value(self, run: PlannedRun, select: str = "", last: int = LAST_ROUNDS) -> RunValue:
         """Return the mean of `select`, by default the task's metric, over the `last` rounds."""

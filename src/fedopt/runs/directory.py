@@ -191,9 +191,9 @@ def remove_checkpoints(path: Path) -> None:
         shutil.rmtree(trash, ignore_errors=True)
 
 
-def remove_temporary_files(path: Path, pid: int) -> None:
+def remove_temporary_files(path: Path) -> None:
     """Delete the unfinished files that a killed process left in a run directory."""
-    for temporary in path.rglob(f".*.{pid}.tmp"):
+    for temporary in path.rglob(".*.tmp"):
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
         else:

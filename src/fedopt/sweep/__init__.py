@@ -1,1 +1,1 @@
-"""Tuning: grids of rates, trials side by side, and searches that decide which trial goes on."""
+"""Hyperparameter tuning: grids, trials, searches and the process pool that runs the trials."""

@@ -1,8 +1,8 @@
-"""Grids: which values each axis takes, in the paper's notation.
+"""Grids of hyperparameters: reading, validation and points.
 
-Rates and tau are written as log10, `first:last:step`, because the paper's grids are steps of a half there:
-`client_lr=-3:0.5:0.5, server_lr=-3:1:0.5, tau=-5:-1:1`. Any other configuration key may be an axis too,
-with its plain values: `client.epochs=1|5`.
+The learning rates and tau are given in log10 as `first:last:step`, as in the paper's grids:
+`client_lr=-3:0.5:0.5, server_lr=-3:1:0.5, tau=-5:-1:1`. Any other configuration key can be an axis with plain
+values: `client.epochs=1|5`.
 """
 
 from __future__ import annotations
@@ -16,43 +16,44 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms import ALGORITHMS
-from fedopt.errors import UserError, unknown
+from fedopt.errors import ConfigError, unknown
 from fedopt.runs.records import flatten
 from fedopt.runs.resolve import parse_settings, resolve
 from fedopt.tasks import Task
 from fedopt.tasks.base import LogRange
 
 LOG10_AXES = {"client_lr": "client.lr", "server_lr": "server.lr", "tau": "server.tau"}
-PLAIN_AXES = ("clients_per_round", "weighting", "sampling", "variant", "patience", "buffers")  # no dot
-LARGEST_AXIS = 1000  # values; a step that is far too small is a typing mistake
-LARGEST_GRID = 100_000  # points
-LARGEST_LOG10 = 38  # rates beyond do not exist in float32
+PLAIN_AXES = ("clients_per_round", "weighting", "sampling", "variant", "patience", "buffers")  # without a dot
+MAX_AXIS_VALUES = 1000  # more values are probably a mistyped step
+MAX_POINTS = 100_000
+MAX_LOG10 = 38  # the range of float32
 
 Value = float | int | str | bool
-Grid = Mapping[str, tuple[Value, ...]]  # axis -> its values; log10 for the three of LOG10_AXES
-Point = Mapping[str, Value]  # one value for each axis
+Grid = Mapping[str, tuple[Value, ...]]  # axis -> values, in log10 for LOG10_AXES
+Point = Mapping[str, Value]  # axis -> value
 
 
 def paper_grid(
     task: Task, algorithm: str, settings: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Value, ...]]:
-    """What the paper tried for this task, with tau where the algorithm has one."""
+    """Return the paper's grid for a task. Only algorithms with a tau get that axis."""
     paper = task.paper
     if paper is None:
-        raise UserError(
-            f"the paper has no grid for {task.name}; write one, such as --grid 'client_lr=-2:0:0.5'"
+        raise ConfigError(
+            f"the paper has no grid for {task.name}; give one, such as --grid 'client_lr=-2:0:0.5'",
+            keys=["grid"],
         )
     ranges = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
     if algorithm == "centralized":
         del ranges["server_lr"]
-    grid = {axis: range_.values for axis, range_ in ranges.items()}
-    return applicable(grid, task, algorithm, settings)
+    grid = {axis: log_range.values for axis, log_range in ranges.items()}
+    return remove_unused_tau(grid, task, algorithm, settings)
 
 
-def applicable(
+def remove_unused_tau(
     grid: Grid, task: Task, algorithm: str, settings: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Value, ...]]:
-    """The grid without the axis tau where the algorithm, with these settings beside it, has none."""
+    """Return the grid, without the tau axis if the algorithm with these settings has no tau."""
     if algorithm not in ALGORITHMS:
         raise unknown("algorithm", algorithm, ALGORITHMS)
     if "tau" not in grid:
@@ -62,124 +63,142 @@ def applicable(
 
 
 def check_grid(grid: Grid, settings: Mapping[str, Any]) -> None:
-    """Refuse what would be ignored, one key with two sources of values, and grids without end."""
+    """Raise an error if a key has two sources of values, or if the grid is too large."""
     keys = [LOG10_AXES.get(axis, axis) for axis in grid]
     for axis, key in zip(grid, keys, strict=True):
         if keys.count(key) > 1:
-            raise UserError(f"--grid has two axes for {key}; leave one out")
+            raise ConfigError(f"--grid has two axes for {key}; leave one out", keys=[key])
         if key in settings:
-            raise UserError(f"--set {key} and the axis {axis} of --grid exclude each other; leave one out")
+            raise ConfigError(
+                f"--set {key} and the axis {axis} of --grid exclude each other; leave one out", keys=[key]
+            )
     size = math.prod(map(len, grid.values()))
-    if size > LARGEST_GRID:
-        raise UserError(f"--grid has {size:,} points; allowed: up to {LARGEST_GRID:,}; choose larger steps")
+    if size > MAX_POINTS:
+        raise ConfigError(
+            f"--grid has {size:,} points; allowed: up to {MAX_POINTS:,}; choose larger steps", keys=["grid"]
+        )
 
 
 def read_grid(text: str) -> dict[str, tuple[Value, ...]]:
-    """A grid from a TOML file, or from text such as `client_lr=-3:0.5:0.5, tau=-3`."""
+    """Read a grid from a TOML file, or from text such as `client_lr=-3:0.5:0.5, tau=-3`."""
     text = text.strip()
     if text.endswith(".toml") or _is_file(text):
-        return _from_file(Path(text))
+        return _read_file(Path(text))
     if not text.strip(","):
-        raise UserError("--grid is empty; write axes, such as client_lr=-3:0:0.5, or paper")
+        raise ConfigError("--grid is empty; give axes, such as client_lr=-3:0:0.5, or paper", keys=["grid"])
     grid: dict[str, tuple[Value, ...]] = {}
     for part in re.split(r"[,\s]+(?=[\w.]+\s*=)", text.strip(", ")):
         axis, equals, values = (piece.strip() for piece in part.partition("="))
         if not equals or not axis or not values:
-            raise UserError(
+            raise ConfigError(
                 f"--grid: {part!r} is neither a file nor of the form axis=first:last:step, such as "
-                "client_lr=-3:0:0.5"
+                "client_lr=-3:0:0.5",
+                keys=["grid"],
             )
         if axis in grid:
-            raise UserError(
-                f"--grid names {axis!r} twice; write all its values in one place, such as {axis}=-2|-1"
+            raise ConfigError(
+                f"--grid has the axis {axis!r} twice; give all values together, such as {axis}=-2|-1",
+                keys=[axis],
             )
-        grid[axis] = _parse(axis, values)
+        grid[axis] = _parse_values(axis, values)
     return grid
 
 
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except (OSError, ValueError):  # too long for a path, or with characters that none has
+    except (OSError, ValueError):  # too long, or with invalid characters
         return False
 
 
-def _from_file(file: Path) -> dict[str, tuple[Value, ...]]:
+def _read_file(file: Path) -> dict[str, tuple[Value, ...]]:
     try:
         document = tomllib.loads(file.read_text())
     except OSError as error:
-        raise UserError(f"--grid {file}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not TOML, not text, or no name of a file
-        raise UserError(f'--grid {file}: {error}; a line looks like client_lr = "-3:0.5:0.5"') from error
+        raise ConfigError(f"--grid {file}: cannot be read: {error.strerror}", keys=["grid"]) from error
+    except ValueError as error:  # invalid TOML, encoding or file name
+        raise ConfigError(
+            f'--grid {file}: {error}; write lines such as client_lr = "-3:0.5:0.5"', keys=["grid"]
+        ) from error
     grid = {}
     for axis, values in flatten(document).items():
         if isinstance(values, str) and axis in LOG10_AXES:
-            grid[axis] = _parse(axis, values)
+            grid[axis] = _parse_values(axis, values)
         else:
-            grid[axis] = _checked(axis, values if isinstance(values, list) else [values])
+            grid[axis] = _check_values(axis, values if isinstance(values, list) else [values])
     if not grid:
-        raise UserError(f'--grid {file} has no axis; a line looks like client_lr = "-3:0.5:0.5"')
+        raise ConfigError(
+            f'--grid {file} has no axis; write lines such as client_lr = "-3:0.5:0.5"', keys=["grid"]
+        )
     return grid
 
 
-def _parse(axis: str, text: str) -> tuple[Value, ...]:
-    """`-3:0.5:0.5`, or values with bars between: `-2|-1`."""
+def _parse_values(axis: str, text: str) -> tuple[Value, ...]:
+    """Parse a range such as `-3:0.5:0.5`, or values separated by bars such as `-2|-1`."""
     if axis not in LOG10_AXES:
-        return _checked(axis, [parse_settings([f"value={word}"])["value"] for word in text.split("|")])
+        return _check_values(axis, [parse_settings([f"value={word}"])["value"] for word in text.split("|")])
     try:
         if ":" not in text:
-            return _checked(axis, [float(word) for word in text.split("|")])
+            return _check_values(axis, [float(word) for word in text.split("|")])
         first, last, step = (float(word) for word in text.split(":"))
     except ValueError:
-        raise UserError(
+        raise ConfigError(
             f"--grid: {axis}={text} is neither first:last:step in log10, such as -3:0.5:0.5, nor values "
-            "such as -2|-1"
+            "such as -2|-1",
+            keys=[axis],
         ) from None
     if not all(map(math.isfinite, (first, last, step))) or step <= 0 or last < first:
-        raise UserError(
-            f"--grid: {axis}={text} has no values; first:last:step needs first <= last and a step above 0"
+        raise ConfigError(
+            f"--grid: {axis}={text} has no values; first:last:step needs first <= last and a step above 0",
+            keys=[axis],
         )
-    if (last - first) / step >= LARGEST_AXIS:
-        raise UserError(f"--grid: {axis}={text} has more than {LARGEST_AXIS} values; choose a larger step")
-    return _checked(axis, LogRange(first, last, step).values)
+    if (last - first) / step >= MAX_AXIS_VALUES:
+        raise ConfigError(
+            f"--grid: {axis}={text} has more than {MAX_AXIS_VALUES} values; choose a larger step", keys=[axis]
+        )
+    return _check_values(axis, LogRange(first, last, step).values)
 
 
-def _checked(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:
+def _check_values(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:
+    """Return the distinct values of an axis, or raise an error for an invalid axis or value."""
     if axis in ("rounds", "seed"):
-        raise UserError(f"--grid: {axis} is no axis; use --{axis}{'s' if axis == 'seed' else ''}")
+        option = {"rounds": "--rounds", "seed": "--seeds"}[axis]
+        raise ConfigError(f"--grid: {axis} cannot be an axis; use {option}", keys=[axis])
     if axis not in (*LOG10_AXES, *PLAIN_AXES) and "." not in axis:
         raise unknown(
             "axis of --grid", axis, [*LOG10_AXES, *PLAIN_AXES, "a dotted key such as client.epochs"]
         )
-    for value in values:
-        if not isinstance(value, float | int | str | bool):
-            raise UserError(f"--grid: {axis} has the value {value!r}; expected numbers or words")
-        if axis in LOG10_AXES and not _is_log10(value):
-            raise UserError(
-                f"--grid: {axis} has the value {value!r}; expected log10 of it, a number from "
-                f"-{LARGEST_LOG10} to {LARGEST_LOG10}"
-            )
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"--grid: {axis} has the value {value!r}, which is not finite")
     if not values:
-        raise UserError(f"--grid: {axis} has no values; leave the axis out or give it some, such as -2|-1")
+        raise ConfigError(
+            f"--grid: {axis} has no values; give some, such as -2|-1, or remove the axis", keys=[axis]
+        )
+    for value in values:
+        if axis in LOG10_AXES and not _is_log10(value):
+            allowed = f"a log10 from -{MAX_LOG10} to {MAX_LOG10}"
+        elif not isinstance(value, float | int | str | bool):
+            allowed = "numbers, booleans and strings"
+        elif isinstance(value, float) and not math.isfinite(value):
+            allowed = "finite numbers"
+        else:
+            continue
+        raise ConfigError(f"--grid: {axis} has the value {value!r}; allowed: {allowed}", keys=[axis])
     return tuple(dict.fromkeys(float(v) + 0.0 if axis in LOG10_AXES else v for v in values))
 
 
-def _is_log10(value: Value) -> bool:
-    return isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= LARGEST_LOG10
+def _is_log10(value: object) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and abs(value) <= MAX_LOG10
 
 
-def points(grid: Grid) -> Iterator[dict[str, Value]]:
-    """Every combination, the last axis changing fastest."""
+def grid_points(grid: Grid) -> Iterator[dict[str, Value]]:
+    """Yield all combinations of values. The last axis changes fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
 
 
-def settings_of(point: Point) -> dict[str, Any]:
-    """A point as configuration: what is in log10 is raised.
+def point_settings(point: Point) -> dict[str, Any]:
+    """Return the configuration values of a point.
 
-    >>> settings_of({"client_lr": -2.0, "client.epochs": 5})
+    >>> point_settings({"client_lr": -2.0, "client.epochs": 5})
     {'client.lr': 0.01, 'client.epochs': 5}
     """
     return {
@@ -189,7 +208,7 @@ def settings_of(point: Point) -> dict[str, Any]:
 
 
 def describe(point: Point) -> str:
-    """A point as it is written in a grid.
+    """Return a point as text, in the notation of grids.
 
     >>> describe({"client_lr": -1.5, "tau": -3.0})
     'client_lr=-1.5 tau=-3'
@@ -200,11 +219,10 @@ def describe(point: Point) -> str:
     )
 
 
-def edges(point: Point, grid: Grid) -> list[str]:
-    """The axes on which a point lies at an end of the grid, where a better one may lie beyond.
+def edge_axes(point: Point, grid: Grid) -> list[str]:
+    """Return the log10 axes on which a point is the smallest or largest value of the grid.
 
-    An axis of two values has nothing but ends: it shows which way is better and not how far. One of a
-    single value was not tuned.
+    A better point may lie outside the grid there. An axis with a single value was not tuned and is omitted.
     """
     return [
         axis

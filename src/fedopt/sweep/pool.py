@@ -1,191 +1,205 @@
-"""Trials side by side: slots take orders from a search until it has none left.
+"""Backends that run work items: a pool of worker processes, or one trial at a time on all cores.
 
-What is on disk counts: a trial that was run before, to the end or until it diverged, is not run again, and
-one that was killed goes on from its last checkpoint. So a sweep that is killed is continued by the same
-command.
+The result of a trial does not depend on the backend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from multiprocessing.connection import wait
-from typing import NamedTuple
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
 
 from fedopt.engine.executors import available_cores
-from fedopt.errors import RunError, UserError
+from fedopt.engine.executors.base import Executor, Serial
+from fedopt.engine.executors.processes import worker_environment
+from fedopt.errors import WorkerError
+from fedopt.runs.directory import remove_temporary_files
 from fedopt.sweep.progress import SweepProgress
-from fedopt.sweep.searches import GridSearch, Search, window
-from fedopt.sweep.slots import Answer, Ended, Order, Progress, Question, Slot
-from fedopt.sweep.trials import (
-    TRAIN_LOSS,
-    Trial,
-    is_over,
-    lower_is_better,
-    mark_stopped,
-    recorded,
-    score,
-    score_so_far,
-)
-from fedopt.tasks import find_task
+from fedopt.sweep.trials import WorkItem
+from fedopt.sweep.worker import run_item
 
-_DEATHS_PER_ORDER = 3
-WORTH_SHARING = 20.0  # seconds that a trial must go on before it pays to start workers for it
+_MAX_DEATHS = 3  # of worker processes, per work item
 
 
-def run_trials(
-    trials: Sequence[Trial],
-    workers: int | None = None,
-    title: str = "trials",
-    after: Callable[[Trial], None] | None = None,
-) -> None:
-    """Run those that are not over yet, each to the rounds of its configuration.
+class Backend(Protocol):
+    """Runs work items."""
 
-    `after` is called with each trial as soon as it is over, also with those that were over before.
+    def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
+        """Run all items and yield each when it is complete."""
+
+
+class OneByOne:
+    """Runs work items one after the other. The executor distributes the clients of a round."""
+
+    def __init__(self, executor: Executor, progress: SweepProgress) -> None:
+        self._executor, self._progress = executor, progress
+        self._rounds_run = 0
+
+    def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
+        for item in items:
+            self._progress.update(self._rounds_run, running=1)
+            run_item(item, self._executor, self._count_round)
+            self._progress.update(self._rounds_run, running=0)
+            yield item
+
+    def _count_round(self) -> None:
+        self._rounds_run += 1
+        self._progress.update(self._rounds_run, running=1)
+
+
+class TrialPool:
+    """Runs work items on several processes, each item on one core.
+
+    If a worker dies, the pool is restarted and its unfinished items resume from their checkpoints.
+    Workers end at once when the pool is closed or the main process dies.
     """
-    longest: dict[str, Order] = {}  # one that is named twice is run once
-    for trial in trials:
-        order = Order(trial, trial.config.rounds)
-        if order.key not in longest or longest[order.key].rounds < order.rounds:
-            longest[order.key] = order
-    orders = list(longest.values())
-    with SweepProgress(title, len(orders), sum(order.rounds for order in orders)) as progress:
-        Pool(GridSearch(orders), Judge(TRAIN_LOSS), workers, progress, after).run()
 
+    def __init__(self, workers: int | None, progress: SweepProgress) -> None:
+        self._workers, self._progress = workers or available_cores(), progress
+        self._context = multiprocessing.get_context("spawn")
+        # Without a lock, which a killed worker could hold forever. A lost increment is harmless.
+        self._rounds_run = self._context.RawValue("q", 0)
+        self._executor: ProcessPoolExecutor | None = None
 
-def check_workers(workers: int | None) -> None:
-    if workers is not None and workers < 1:
-        raise UserError(f"workers must be at least 1, got {workers}")
+    def __enter__(self) -> TrialPool:
+        return self
 
-
-class Judge(NamedTuple):
-    """How trials are scored; lower is better."""
-
-    select: str
-
-    def score(self, trial: Trial, round: int) -> float | None:
-        """Its score after so many rounds. None: it diverged, has not come that far, or was not measured."""
-        record, rounds = recorded(trial), trial.config.rounds
-        if record is None:
-            return None
-        if round >= rounds:
-            value = score(record, self.select, round)
-        else:
-            value = score_so_far(record, self.select, round, window(round, rounds))
-        sign = 1 if lower_is_better(find_task(trial.config.task), self.select) else -1
-        return None if value is None else sign * value
-
-
-class Pool:
-    """Runs what a search orders on `workers` slots, one per core by default."""
-
-    def __init__(
-        self,
-        search: Search,
-        judge: Judge,
-        workers: int | None,
-        progress: SweepProgress,
-        after: Callable[[Trial], None] | None = None,
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        check_workers(workers)
-        self._search, self._judge, self._progress, self._after = search, judge, progress, after
-        self._slots = [Slot() for _ in range(workers or available_cores())]
-        self._deaths: dict[str, int] = {}
+        self._stop()
 
-    def run(self) -> None:
-        """Returns when the search has nothing more to order and everything has ended."""
+    def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
+        waiting, running = deque(items), dict[Future[None], WorkItem]()
+        deaths = Counter[str]()
         try:
-            while True:
-                self._hand_out()
-                busy = {slot.connection: slot for slot in self._slots if slot.order is not None}
-                if not busy:
-                    return
-                self._share(list(busy.values()))
-                for connection in wait(list(busy), timeout=1.0):
-                    self._hear(busy[connection])  # type: ignore[index]
-                self._progress.refresh()
+            while waiting or running:
+                self._submit(waiting, running, deaths)
+                done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                if any(_is_lost(future) for future in done):
+                    self._stop()  # joins all workers, then every future is done
+                    done = set(running)
+                lost: list[WorkItem] = []
+                for future in [future for future in running if future in done]:
+                    item = running.pop(future)
+                    if _is_lost(future):
+                        remove_temporary_files(item.trial.path)
+                        _count_death(item, deaths)
+                        lost.append(item)
+                    else:
+                        future.result()
+                        self._progress.update(self._rounds_run.value, len(running))
+                        yield item
+                waiting.extendleft(reversed(lost))
+                self._progress.update(self._rounds_run.value, len(running))
         finally:
-            for slot in self._slots:  # all at once: the next interrupt may come while one is awaited
-                slot.hang_up()
-            for slot in self._slots:
-                slot.stop()
+            if running:
+                self._stop()
+                for item in running.values():
+                    remove_temporary_files(item.trial.path)
 
-    def _hand_out(self) -> None:
-        """Give every free slot something to do, as long as there is something."""
-        for slot in self._slots:
-            while slot.order is None:
-                order = self._search.next()
-                if order is None:
+    def _submit(
+        self, waiting: deque[WorkItem], running: dict[Future[None], WorkItem], deaths: Counter[str]
+    ) -> None:
+        """Submit as many items as there are workers.
+
+        The death of a worker counts for every running item, because the pool does not name the worker.
+        Before the last attempt an item therefore runs alone.
+        """
+        is_last_attempt = any(
+            deaths[item.trial.key] == _MAX_DEATHS - 1 for item in (*running.values(), *waiting)
+        )
+        while waiting and len(running) < (1 if is_last_attempt else self._workers):
+            try:
+                future = self._start_item(waiting[0])
+            except BrokenProcessPool:  # a worker has died since the last submission
+                if running:
                     return
-                if not self._is_known(order):
-                    self._progress.started(order)
-                    slot.begin(order)
+                self._stop()
+                continue
+            running[future] = waiting.popleft()
 
-    def _is_known(self, order: Order) -> bool:
-        """Whether what is on disk answers an order; the search is told as if it had been run."""
-        record = recorded(order.trial)
-        if record is None:
-            return False
-        for round in order.asks:
-            if round > record.rounds:
-                break
-            if not self._search.goes_on(order.trial, round, self._judge.score(order.trial, round)):
-                mark_stopped(record)
-                self._ended(order, ran=False)
-                return True
-        if is_over(record, order.rounds):
-            self._ended(order, ran=False)
-            return True
-        return False
+    def _start_item(self, item: WorkItem) -> Future[None]:
+        """Submit an item, which may start a worker process.
 
-    def _share(self, busy: Sequence[Slot]) -> None:
-        """Give cores that have nothing to do to the trial that will take longest."""
-        idle = len(self._slots) - sum(slot.workers for slot in busy)
-        if idle < 1 or self._search.waiting():
-            return
-        longest = max(busy, key=Slot.seconds_left)
-        if longest.seconds_left() > WORTH_SHARING:
-            longest.widen(1 + idle)
-
-    def _hear(self, slot: Slot) -> None:
-        """Take what a slot says."""
-        order = slot.order
-        assert order is not None
-        try:
-            message = slot.connection.recv()
-        except (EOFError, OSError):
-            return self._again(slot, order)
-        if isinstance(message, Progress):
-            slot.advanced(message.round)
-            self._progress.advanced(order, message.round)
-        elif isinstance(message, Question):
-            asked = self._judge.score(order.trial, message.round)
-            slot.send(Answer(self._search.goes_on(order.trial, message.round, asked)))
-        elif isinstance(message, Ended):
-            slot.order = None
-            if isinstance(message.failure, RunError):
-                raise RunError(f"{message.failure}; finished trials are kept, the same command goes on")
-            if message.failure is not None:
-                raise message.failure
-            self._ended(order, ran=True)
-
-    def _again(self, slot: Slot, order: Order) -> None:
-        """A slot has died, perhaps for want of memory: a new one goes on from the last checkpoint."""
-        code = slot.stop()
-        self._deaths[order.key] = self._deaths.get(order.key, 0) + 1
-        if self._deaths[order.key] == _DEATHS_PER_ORDER:
-            raise RunError(
-                f"the process of {order.key} died {_DEATHS_PER_ORDER} times (exit code {code}); is there "
-                "enough memory?"
+        A keyboard interrupt is sent to all processes of a terminal, and only the main process handles it.
+        Workers inherit a signal mask that blocks it. The resource tracker must be running before, because
+        its start would unblock the signal.
+        """
+        if self._executor is None:
+            stop, self._stop_sender = self._context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(
+                self._workers, self._context, _initialize_worker, (stop, self._rounds_run)
             )
-        slot.order = None
-        if not self._is_known(order):
-            slot.begin(order)
+        resource_tracker.ensure_running()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with worker_environment():
+                return self._executor.submit(_run_in_worker, item)
+        except OSError as error:
+            raise WorkerError(
+                f"cannot start a worker process: {error.strerror}; use fewer --workers"
+            ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    def _ended(self, order: Order, ran: bool) -> None:
-        record = recorded(order.trial)
-        status = "" if record is None else record.status
-        value = self._judge.score(order.trial, order.rounds)
-        self._progress.ended(order, status, value, ran)
-        self._search.finished(order, value)
-        if self._after is not None:
-            self._after(order.trial)
+    def _stop(self) -> None:
+        """End all workers. Trials that are running can resume from their last checkpoint."""
+        if self._executor is not None:
+            self._stop_sender.close()
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
+
+
+def _is_lost(future: Future[None]) -> bool:
+    return future.cancelled() or isinstance(future.exception(), BrokenProcessPool)
+
+
+def _count_death(item: WorkItem, deaths: Counter[str]) -> None:
+    trial = item.trial
+    deaths[trial.key] += 1
+    if deaths[trial.key] == _MAX_DEATHS:
+        raise WorkerError(
+            f"the worker process of trial {trial.label} ({trial.path}) died {_MAX_DEATHS} times, "
+            "possibly out of memory; use fewer --workers"
+        )
+
+
+# -- in a worker process
+
+_rounds_run: Any = None  # the counter that all workers share
+
+
+def _initialize_worker(stop: Connection[Any, Any], rounds_run: Any) -> None:
+    global _rounds_run
+    _rounds_run = rounds_run
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_on_close, args=(stop,), daemon=True).start()
+    torch.set_num_threads(1)
+
+
+def _exit_on_close(stop: Connection[Any, Any]) -> None:
+    """End this process when the main process closes the other end of the pipe, or dies."""
+    try:
+        stop.recv()
+    except (EOFError, OSError):
+        os._exit(1)  # files of a run are consistent at any time
+
+
+def _run_in_worker(item: WorkItem) -> None:
+    run_item(item, Serial(), _count_round)
+
+
+def _count_round() -> None:
+    _rounds_run.value += 1

@@ -1,106 +1,80 @@
-"""How far a sweep is, on stderr: a bar in a terminal, a line per trial elsewhere."""
+"""Progress of a sweep on stderr: a bar over rounds in a terminal, one line per trial elsewhere."""
 
 from __future__ import annotations
 
-import sys
 import time
-from types import TracebackType
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
-
+from fedopt.display.progress import ProgressBar
 from fedopt.formatting import format_duration
+from fedopt.runs.records import RunRecord
 from fedopt.sweep.grid import describe
-from fedopt.sweep.slots import Order
+from fedopt.sweep.trials import WorkItem
 
 
 class SweepProgress:
-    """Counts trials done, running and diverged, guesses the time left, and names the best so far."""
+    """Shows completed rounds, running and diverged trials, the remaining time and the best points."""
 
-    def __init__(self, title: str, orders: int, work: int) -> None:
-        """`orders` and the rounds that they take, `work`, are a guess where a search decides on the way."""
-        self._console = Console(stderr=True)
-        self._orders, self._work = orders, work
-        self._running: dict[str, int | None] = {}  # order -> how far it is, once that is known
-        self._over, self._diverged = 0, set[str]()
+    def __init__(self, bar: ProgressBar) -> None:
+        self._bar = bar
+        self._start = time.monotonic()
+        self._waiting: dict[str, int] = {}  # trial of the current batch -> rounds that it has to run
+        self._rounds_after = 0  # in later batches
+        self._rounds_run = self._rounds_finished = 0  # by all items, and by those that are complete
+        self._running = 0
+        self._diverged: set[str] = set()
         self._best: dict[str, tuple[float, str]] = {}  # algorithm -> score and point
-        self._rounds_run = 0  # that were heard of
-        self._began = time.monotonic()
-        self._bar: Bar | None = None
-        if sys.stderr.isatty():
-            columns = (
-                TextColumn(title),
-                BarColumn(bar_width=20),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[news]}"),
-            )
-            self._bar = Bar(*columns, console=self._console)
-            self._task = self._bar.add_task(title, total=orders, news="starting")
 
-    def __enter__(self) -> SweepProgress:
-        if self._bar:
-            self._bar.start()
-        return self
+    def log(self, text: str) -> None:
+        self._bar.log(text)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar:
-            self._bar.stop()
+    def start_batch(self, rounds: dict[str, int], rounds_after: int) -> None:
+        """Begin a batch. `rounds` maps the path of each trial to the rounds that it has to run."""
+        self._waiting, self._rounds_after = dict(rounds), rounds_after
 
-    def started(self, order: Order) -> None:
-        self._running[order.key] = None
+    def update(self, rounds_run: int, running: int) -> None:
+        """Show the number of rounds since the start, and how many trials are running."""
+        self._rounds_run, self._running = rounds_run, running
+        self._refresh()
 
-    def advanced(self, order: Order, round: int) -> None:
-        before = self._running[order.key]
-        if before is not None:  # the first round heard of may be one that a resumed trial had before
-            self._rounds_run += max(0, round - before)
-        self._running[order.key] = round
-
-    def ended(self, order: Order, status: str, score: float | None, ran: bool) -> None:
-        """An order is over; `score` is lower for better."""
-        at = self._running.pop(order.key, None)
-        self._over += 1
-        self._orders = max(self._orders, self._over + len(self._running))
-        self._work -= order.rounds if order.work is None else order.work
+    def finish(self, item: WorkItem, record: RunRecord | None, score: float | None) -> None:
+        """Note a complete item. In a search, lower scores are better."""
+        trial, algorithm = item.trial, item.trial.config.algorithm
+        status, rounds = ("missing", 0) if record is None else (record.status, record.rounds)
+        was_run = trial.key in self._waiting
+        self._rounds_finished += max(0, self._waiting.pop(trial.key, 0) - max(0, item.until - rounds))
         if status == "diverged":
-            self._diverged.add(order.key)
-        algorithm, point = order.trial.config.algorithm, describe(order.trial.point)
-        if score is not None and (algorithm not in self._best or score < self._best[algorithm][0]):
-            self._best[algorithm] = (score, point)
-        if not self._bar and ran:
+            self._diverged.add(trial.key)
+        is_final = item.until >= trial.config.rounds
+        if is_final and score is not None and score < self._best.get(algorithm, (float("inf"), ""))[0]:
+            self._best[algorithm] = score, describe(trial.point)
+        if was_run and not self._bar.visible:
+            outcome = f"round {item.until} of {trial.config.rounds}" if status == "pruned" else status
             value = "" if score is None else f" {abs(score):.4f}"
             best = f"; best of {algorithm}: {self._best[algorithm][1]}" if algorithm in self._best else ""
-            done = f"{self._over}/{self._orders} done"
-            how = f"stopped after round {at}" if status == "pruned" else status
-            self.say(f"{algorithm} {point}: {how}{value} ({done}, {self._counts()}{best})")
-        self.refresh()
+            self.log(f"{trial.label}: {outcome}{value} ({self._status()}{best})")
+        self._refresh()
 
-    def refresh(self) -> None:
-        if self._bar:
-            best = "; ".join(f"{name} {point}" for name, (_, point) in self._best.items())
-            self._bar.update(
-                self._task,
-                completed=self._over,
-                total=self._orders,
-                news=self._counts() + (f"; best: {best}" if best else ""),
-            )
+    def _refresh(self) -> None:
+        best = "; ".join(f"{algorithm} {point}" for algorithm, (_, point) in self._best.items())
+        status = self._status() + (f"; best: {best}" if best else "")
+        self._bar.update(self._completed, status, self._completed + self._remaining)
 
-    def _counts(self) -> str:
-        counts = [
-            f"{len(self._running)} running",
+    @property
+    def _completed(self) -> int:
+        return max(self._rounds_run, self._rounds_finished)
+
+    @property
+    def _remaining(self) -> int:
+        in_progress = self._completed - self._rounds_finished
+        return max(0, sum(self._waiting.values()) + self._rounds_after - in_progress)
+
+    def _status(self) -> str:
+        parts = [
+            f"{self._completed} of {self._completed + self._remaining} rounds",
+            f"{self._running} running",
             f"{len(self._diverged)} diverged",
-            self._left(),
         ]
-        return ", ".join(filter(None, counts))
-
-    def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def _left(self) -> str:
-        """The time left, by the rate at which rounds were run so far."""
-        if not self._rounds_run:
-            return ""
-        ahead = self._work - sum(round or 0 for round in self._running.values())
-        return f"{format_duration(max(0, ahead) * (time.monotonic() - self._began) / self._rounds_run)} left"
+        if self._rounds_run:
+            seconds = self._remaining * (time.monotonic() - self._start) / self._rounds_run
+            parts.append(f"{format_duration(seconds)} left")
+        return ", ".join(parts)

@@ -1,306 +1,215 @@
-"""What a sweep came to, read from its run directories: winners, tables, files."""
+"""The results of a sweep: scores and best points read from the run directories, as CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich import box
-from rich.table import Table
-
 from fedopt.analysis.heatmap import NearBest, count_near_best, metric_tolerance
 from fedopt.analysis.seeds import Interval, confidence_interval
-from fedopt.display.table import wide_console
 from fedopt.files import write_atomically
-from fedopt.formatting import Unit, metric_unit
 from fedopt.report import write_report
 from fedopt.runs.records import RunRecord
-from fedopt.sweep.grid import LOG10_AXES, Grid, Point, Value, describe, edges
-from fedopt.sweep.trials import TRAIN_LOSS, Trial, lower_is_better, recorded, score, shortened
+from fedopt.sweep.grid import Grid, Point, edge_axes
+from fedopt.sweep.request import SweepRequest
+from fedopt.sweep.scores import lower_is_better, score, truncate_record
+from fedopt.sweep.trials import Trial, read_trial
 from fedopt.tasks import find_task
 
-_STATES = ("diverged", "failed", "running", "pruned", "done")  # of several seeds the first found counts
+_STATUS_ORDER = ("diverged", "failed", "running", "pruned", "done")  # a point has the first of its seeds'
 
 
-class Asked(NamedTuple):
-    """A sweep as the user asked for it."""
-
-    task: str
-    algorithms: Sequence[str]
-    grid: str = "paper"
-    settings: Mapping[str, Any] = {}
-    seeds: Sequence[int] = (0,)
-    data: str = "synthetic"
-    select: str = TRAIN_LOSS
-    search: str = "grid"
-    trials: int | None = None  # that a search by optuna may run
-    keep: str = "best"
-    tensorboard: bool = False
-
-    @property
-    def compared(self) -> str:
-        """What maps show and trials come near the best by: what is selected by, if it is a metric.
-
-        Beside a selection by train loss it is the task's metric, as in the paper's figures.
-        """
-        return find_task(self.task).metric if self.select == TRAIN_LOSS else self.select
-
-
-class Candidate(NamedTuple):
-    """A point of the grid with its trials, one per seed, and what they came to."""
+class PointResult(NamedTuple):
+    """A point of the grid with its trials, one per seed, and their scores."""
 
     point: Point
     trials: tuple[Trial, ...]
-    records: tuple[RunRecord, ...]  # of the trials that have begun
-    score: Interval | None  # over seeds, of what is selected by; None if a seed has none
-    value: Interval | None  # over seeds, of the task's metric
+    records: tuple[RunRecord, ...]  # of the trials that have started
+    score: Interval | None  # of the selection criterion; None if a seed has no score
+    value: Interval | None  # of the task's metric
     status: str
 
     @property
     def rounds(self) -> int:
-        """That were run, all seeds together."""
+        """The rounds run by all seeds together."""
         return sum(record.rounds for record in self.records)
 
 
-class Tuned(NamedTuple):
-    """One algorithm's part of a sweep, best candidate first."""
+class AlgorithmResult(NamedTuple):
+    """The points of one algorithm, sorted by score with the best first."""
 
     algorithm: str
     grid: Grid
-    candidates: list[Candidate]
-    rounds: int  # of a full trial
+    points: list[PointResult]
+    rounds: int  # of a complete trial
 
     @property
-    def best(self) -> Candidate | None:
-        return next((c for c in self.candidates if c.score is not None), None)
+    def best(self) -> PointResult | None:
+        return next((point for point in self.points if point.score is not None), None)
 
     @property
     def diverged(self) -> int:
-        return sum(c.status == "diverged" for c in self.candidates)
+        return sum(point.status == "diverged" for point in self.points)
 
-    def ease(self, asked: Asked) -> NearBest:
-        """How easy it is to tune: the share of the trials that come near the best by `asked.compared`."""
-        task, name = find_task(asked.task), asked.compared
-        ended = [c for c in self.candidates if c.status != "running"]
-        found = [c.score if name == asked.select else c.value for c in ended]
-        means = [None if one is None else one.mean for one in found]
-        return count_near_best(means, not lower_is_better(task, name), metric_tolerance(name))
+    def near_best(self, request: SweepRequest) -> NearBest:
+        """Count the trials that are close to the best one in terms of the compared metric."""
+        metric = request.compared_metric
+        ended = [point for point in self.points if point.status != "running"]
+        values = [point.score if metric == request.select else point.value for point in ended]
+        means = [None if value is None else value.mean for value in values]
+        higher_is_better = not lower_is_better(find_task(request.task), metric)
+        return count_near_best(means, higher_is_better, metric_tolerance(metric))
 
 
-class Swept(NamedTuple):
-    """What a sweep came to."""
+class SweepResult(NamedTuple):
+    """The results of all algorithms of a sweep."""
 
-    asked: Asked
-    tuned: list[Tuned]
+    request: SweepRequest
+    algorithms: list[AlgorithmResult]
     out: Path
-    remarks: Sequence[str] = ()  # on how the grids were read
+    notes: Sequence[str] = ()  # about the grids
 
     @property
     def report(self) -> Path:
         return self.out / "report.html"
 
     @property
+    def axes(self) -> list[str]:
+        """The axes of all grids."""
+        return list(dict.fromkeys(axis for result in self.algorithms for axis in result.grid))
+
+    @property
     def rounds_run(self) -> int:
-        """The work that the trials on disk took."""
-        return sum(candidate.rounds for part in self.tuned for candidate in part.candidates)
+        """The rounds of all trials on disk."""
+        return sum(point.rounds for result in self.algorithms for point in result.points)
 
     @property
     def records(self) -> list[RunRecord]:
-        """The trials as runs of this sweep's length, also those that were run further."""
+        """The records of all trials, truncated to the length of this sweep."""
         return [
-            shortened(record, part.rounds)
-            for part in self.tuned
-            for c in part.candidates
-            for record in c.records
+            truncate_record(record, result.rounds)
+            for result in self.algorithms
+            for point in result.points
+            for record in point.records
         ]
 
 
-def tuned_of(asked: Asked, algorithm: str, grid: Grid, plan: list[list[Trial]], rounds: int) -> Tuned:
-    """The candidates of one algorithm as they are on disk, best first."""
-    task = find_task(asked.task)
-    found = []
-    for trials in plan:
-        records = tuple(record for t in trials if (record := recorded(t)) is not None)
+def read_results(
+    request: SweepRequest, algorithm: str, grid: Grid, points: Sequence[Sequence[Trial]], rounds: int
+) -> AlgorithmResult:
+    """Read the trials of one algorithm and sort its points by score."""
+    task = find_task(request.task)
+    results = []
+    for trials in points:
+        records = tuple(record for trial in trials if (record := read_trial(trial)) is not None)
         if records:
-            found.append(_candidate(asked, trials, records, task.metric, rounds))
-    sign = 1 if lower_is_better(task, asked.select) else -1
-    found.sort(key=lambda c: (c.score is None, 0.0 if c.score is None else sign * c.score.mean))
-    return Tuned(algorithm, grid, found, rounds)
+            results.append(_point_result(request.select, task.metric, trials, records, rounds))
+    sign = 1 if lower_is_better(task, request.select) else -1
+    results.sort(key=lambda point: (point.score is None, sign * point.score.mean if point.score else 0.0))
+    return AlgorithmResult(algorithm, grid, results, rounds)
 
 
-def _candidate(
-    asked: Asked, trials: Sequence[Trial], records: tuple[RunRecord, ...], metric: str, rounds: int
-) -> Candidate:
-    def over_seeds(select: str) -> Interval | None:
-        values = [score(record, select, rounds) for record in records]
+def _point_result(
+    select: str, metric: str, trials: Sequence[Trial], records: tuple[RunRecord, ...], rounds: int
+) -> PointResult:
+    def mean_over_seeds(name: str) -> Interval | None:
+        values = [score(record, name, rounds) for record in records]
         known = [value for value in values if value is not None]
         return confidence_interval(known) if len(known) == len(trials) else None
 
-    states = {shortened(record, rounds).status for record in records}
-    status = next((state for state in _STATES if state in states), records[0].status)
+    statuses = {truncate_record(record, rounds).status for record in records}
+    status = next((status for status in _STATUS_ORDER if status in statuses), records[0].status)
     point = trials[0].point
-    return Candidate(point, tuple(trials), records, over_seeds(asked.select), over_seeds(metric), status)
+    return PointResult(
+        point, tuple(trials), records, mean_over_seeds(select), mean_over_seeds(metric), status
+    )
 
 
-def write_results(swept: Swept) -> None:
-    """The trials as a table of numbers, and the page."""
-    axes = list(dict.fromkeys(axis for part in swept.tuned for axis in part.grid))
-    task = find_task(swept.asked.task)
+def write_results(result: SweepResult) -> None:
+    """Write sweep.csv, with one line per point, and the report."""
+    write_atomically(result.out / "sweep.csv", _to_csv(result))
+    if records := result.records:
+        title = f"Tuning {', '.join(result.request.algorithms)} on {result.request.task}"
+        write_report(records, result.report, title)
+
+
+def _to_csv(result: SweepResult) -> str:
+    select, metric = result.request.select, find_task(result.request.task).metric
+    measures = [select, metric]
+    if len(result.request.seeds) > 1:
+        measures = [select, f"{select}_half", metric, f"{metric}_half"]
+    columns = ["algorithm", *result.axes, "seeds", "status", "rounds", *measures, "directory"]
     text = io.StringIO()
-    several = len(swept.asked.seeds) > 1  # then "seeds" is what means and intervals are over
-    measures = [
-        name
-        for measure in (swept.asked.select, task.metric)
-        for name in ([measure, f"{measure}_half"] if several else [measure])
-    ]
-    names = ["algorithm", *axes, "seeds", "status", "rounds", *measures, "directory"]
-    writer = csv.DictWriter(text, list(dict.fromkeys(names)), lineterminator="\n", extrasaction="ignore")
+    writer = csv.DictWriter(text, list(dict.fromkeys(columns)), lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
-    for part in swept.tuned:
-        for c in part.candidates:
+    for algorithm in result.algorithms:
+        for point in algorithm.points:
             writer.writerow(
                 {
-                    "algorithm": part.algorithm,
-                    **c.point,
-                    "seeds": len(c.trials),
-                    "status": c.status,
-                    "rounds": c.rounds // len(c.trials),
-                    **_spread(task.metric, c.value),
-                    **_spread(swept.asked.select, c.score),
-                    "directory": " ".join(f"trials/{t.path.name}" for t in c.trials),
+                    "algorithm": algorithm.algorithm,
+                    **point.point,
+                    "seeds": len(point.trials),
+                    "status": point.status,
+                    "rounds": point.rounds // len(point.trials),
+                    **_mean_and_half_width(metric, point.value),
+                    **_mean_and_half_width(select, point.score),
+                    "directory": " ".join(f"trials/{trial.path.name}" for trial in point.trials),
                 }
             )
-    write_atomically(swept.out / "sweep.csv", text.getvalue())
-    if swept.records:
-        title = f"Tuning {', '.join(swept.asked.algorithms)} on {swept.asked.task}"
-        write_report(swept.records, swept.report, title)
+    return text.getvalue()
 
 
-def _spread(name: str, value: Interval | None) -> dict[str, float | None]:
-    """A mean under its name, and half its 95 % interval; nothing is known of the spread of one seed."""
+def _mean_and_half_width(name: str, value: Interval | None) -> dict[str, float | None]:
+    """The mean over seeds and the half-width of its confidence interval, which is None for one seed."""
     return {
         name: None if value is None else value.mean,
         f"{name}_half": None if value is None else value.half_width,
     }
 
 
-def summary(swept: Swept) -> dict[str, Any]:
-    """The JSON object of `--json`."""
-    task = find_task(swept.asked.task)
+def summary(result: SweepResult) -> dict[str, Any]:
+    """Return the JSON object of `--json`."""
+    request = result.request
     return {
-        "task": swept.asked.task,
-        "data": swept.asked.data,
-        "select": swept.asked.select,
-        "metric": task.metric,
-        "rounds_run": swept.rounds_run,
-        "algorithms": {part.algorithm: _part_summary(part, swept.asked) for part in swept.tuned},
-        "remarks": list(swept.remarks),
-        "out": str(swept.out),
-        "report": str(swept.report),
+        "task": request.task,
+        "data": request.data,
+        "select": request.select,
+        "metric": find_task(request.task).metric,
+        "rounds_run": result.rounds_run,
+        "algorithms": {a.algorithm: _algorithm_summary(a, request) for a in result.algorithms},
+        "remarks": list(result.notes),
+        "out": str(result.out),
+        "report": str(result.report),
     }
 
 
-def _part_summary(part: Tuned, asked: Asked) -> dict[str, Any]:
-    best = part.best
-    winner = None
-    if best is not None:
-        winner = {
-            "point": dict(best.point),
-            **_spread("score", best.score),
-            "score_n": 0 if best.score is None else best.score.n,
-            **_spread("value", best.value),
-            "value_n": 0 if best.value is None else best.value.n,
-            "run": [str(t.path) for t in best.trials],
-            "edges": edges(best.point, part.grid),
-        }
-    counts = {"rounds": part.rounds, "trials": len(part.candidates), "diverged": part.diverged}
-    ease = part.ease(asked)
-    near = {
-        "share": ease.share,
-        "within": ease.within,
-        "trials": ease.total,
-        "measure": asked.compared,
-        "distance": ease.tolerance.text,
+def _algorithm_summary(result: AlgorithmResult, request: SweepRequest) -> dict[str, Any]:
+    near_best = result.near_best(request)
+    return {
+        "rounds": result.rounds,
+        "trials": len(result.points),
+        "diverged": result.diverged,
+        "best": None if result.best is None else _best_summary(result.best, result.grid),
+        "near_best": {
+            "share": near_best.share,
+            "within": near_best.within,
+            "trials": near_best.total,
+            "measure": request.compared_metric,
+            "distance": near_best.tolerance.text,
+        },
     }
-    return {**counts, "best": winner, "near_best": near}
 
 
-def print_sweep(swept: Swept) -> None:
-    """The winners as a table, and what to do next."""
-    task = find_task(swept.asked.task)
-    unit, select = metric_unit(task.metric), swept.asked.select
-    data = "synthetic data" if swept.asked.data == "synthetic" else f"data {swept.asked.data}"
-    lengths = " and ".join(map(str, sorted({part.rounds for part in swept.tuned})))
-    table = Table(
-        title=f"{task.name}, {lengths} rounds, {data}; best by {select.replace('_', ' ')}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-    )
-    axes = list(dict.fromkeys(axis for part in swept.tuned for axis in part.grid))
-    table.add_column("algorithm", no_wrap=True)
-    names = [f"log10 {axis.replace('_', ' ')}" if axis in LOG10_AXES else axis for axis in axes]
-    shown = [select.replace("_", " "), unit.name] if select != task.metric else [unit.name]
-    for name in (*names, *shown, "trials", "diverged", "near best"):
-        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)  # fits 80 columns
-    for part in swept.tuned:
-        best = part.best
-        point = {} if best is None else best.point
-        values = [_text(metric_unit(select), best.score if best else None)] if len(shown) == 2 else []
-        values.append(_text(unit, best.value if best else None))
-        counts = [str(len(part.candidates)), str(part.diverged), _share(part.ease(swept.asked))]
-        table.add_row(part.algorithm, *(_setting(point.get(axis)) for axis in axes), *values, *counts)
-    console = wide_console()
-    console.print(table)
-    for line in _remarks(swept):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _text(unit: Unit, value: Interval | None) -> str:
-    return "-" if value is None else unit.format(value.mean, value.half_width)
-
-
-def _setting(value: Value | None) -> str:
-    return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _share(ease: NearBest) -> str:
-    return "-" if ease.share is None else f"{ease.share * 100:.0f} %"
-
-
-def _remarks(swept: Swept) -> list[str]:
-    bests = [(part, part.best) for part in swept.tuned]
-    at_edge = [
-        f"{part.algorithm} ({describe({axis: best.point[axis] for axis in axes})})"
-        for part, best in bests
-        if best is not None and (axes := edges(best.point, part.grid))
-    ]
-    name = swept.asked.compared
-    lines = [
-        f"near best: the share of a method's trials whose {metric_unit(name).name} is within "
-        f"{metric_tolerance(name).text} of its best",
-        *swept.remarks,
-    ]
-    if len(swept.asked.seeds) > 1:
-        lines.append(f"means over {len(swept.asked.seeds)} seeds with their 95 % intervals")
-    if at_edge:
-        lines.append(f"at the edge of the grid, so a wider one may hold a better: {'; '.join(at_edge)}")
-    for part, best in bests:
-        if best is None:
-            lines.append(f"{part.algorithm}: no trial came to an end; try a grid with smaller rates")
-        elif not all((t.path / "checkpoints").is_dir() for t in best.trials):
-            lines.append(
-                f"{part.algorithm}: an earlier sweep dropped the best model; {best.trials[0].command} makes "
-                "it again"
-            )
-        further = sum(record.rounds > part.rounds for c in part.candidates for record in c.records)
-        if further:
-            lines.append(
-                f"{part.algorithm}: {further} trials were run further before; table and report have "
-                f"them after {part.rounds} rounds"
-            )
-    return [*lines, f"trials: {swept.out / 'sweep.csv'}", f"report: {swept.report}"]
+def _best_summary(best: PointResult, grid: Grid) -> dict[str, Any]:
+    return {
+        "point": dict(best.point),
+        **_mean_and_half_width("score", best.score),
+        "score_n": 0 if best.score is None else best.score.n,
+        **_mean_and_half_width("value", best.value),
+        "value_n": 0 if best.value is None else best.value.n,
+        "run": [str(trial.path) for trial in best.trials],
+        "edges": edge_axes(best.point, grid),
+    }

@@ -1,175 +1,117 @@
-"""Which trial runs next, and how far: the whole grid, or successive halving on rounds.
+"""Searches: which trials run, and for how many rounds.
 
-A search hands out orders and is told the scores; it knows nothing of processes and files. Algorithms are
-tuned separately: each has its own candidates and its own winner.
+A search is a generator. It yields a batch of work items and receives the score of each item. Lower scores
+are better; the score of a diverged trial is None. A search knows nothing about processes and files. Its
+batches depend on the scores only, so an interrupted search can be repeated from recorded scores.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Generator, Iterable, Sequence
+from itertools import islice
+from typing import NamedTuple
 
+from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.runs.config import Config
-from fedopt.runs.records import LAST_ROUNDS
-from fedopt.sweep.slots import Order
-from fedopt.sweep.trials import TRAIN_LOSS, Trial
+from fedopt.sweep.trials import Trial, WorkItem
 
 REDUCTION = 3  # successive halving keeps a third and triples the rounds (Jamieson and Talwalkar, 2016)
-MOST_REDUCTIONS = 4  # before a hundredth of the rounds, losses tell more of the initial model than of rates
+MAX_REDUCTIONS = 4  # below a hundredth of the rounds, losses depend more on the initial model than on rates
 
 
-class Search(Protocol):
-    """Orders out, scores in. A score is None where a trial diverged; lower is better.
+class Batch(NamedTuple):
+    """Work items that may run at the same time."""
 
-    What it orders must follow from the scores alone, not from when they arrive: a sweep that is continued
-    is told everything at once.
-    """
-
-    def next(self) -> Order | None:
-        """What can start now; None while a result is awaited, and at the end."""
-
-    def waiting(self) -> int:
-        """How many orders could start now."""
-
-    def goes_on(self, trial: Trial, round: int, score: float | None) -> bool:
-        """The answer to a question that an order has asked for; it may be asked twice."""
-
-    def finished(self, order: Order, score: float | None) -> None:
-        """An order was carried out; the score is that of a whole trial, None for one that was stopped."""
+    items: list[WorkItem]
+    rounds_after: int = 0  # an upper bound of the rounds in later batches, to estimate the remaining time
 
 
-class GridSearch:
-    """Every order, one after the other."""
-
-    def __init__(self, orders: Iterable[Order]) -> None:
-        self._orders = deque(orders)
-
-    def next(self) -> Order | None:
-        return self._orders.popleft() if self._orders else None
-
-    def waiting(self) -> int:
-        return len(self._orders)
-
-    def goes_on(self, trial: Trial, round: int, score: float | None) -> bool:
-        return True
-
-    def finished(self, order: Order, score: float | None) -> None:
-        pass
+Scores = list[float | None]
+Search = Generator[Batch, Scores, None]
 
 
-def rungs(candidates: int, rounds: int) -> list[int]:
-    """The rounds after which all but a third of the candidates are dropped; the last is the full length.
+def run_searches(searches: Iterable[Search], run_batch: Callable[[Batch], Scores]) -> None:
+    """Run several searches in step, so that their batches share the workers."""
+    batches = {search: next(search) for search in searches}
+    while batches:
+        items = [item for batch in batches.values() for item in batch.items]
+        scores = iter(run_batch(Batch(items, sum(batch.rounds_after for batch in batches.values()))))
+        following: dict[Search, Batch] = {}
+        for search, batch in batches.items():
+            try:
+                following[search] = search.send(list(islice(scores, len(batch.items))))
+            except StopIteration:
+                pass
+        batches = following
 
-    The first has two rounds at least: what clients lose in round 1 does not know the server's rate.
 
-    >>> rungs(27, 270), rungs(2, 100), rungs(72, 4), rungs(360, 1500)
+def grid_search(trials: Sequence[Trial]) -> Search:
+    """Run every trial for all its rounds."""
+    yield Batch([WorkItem(trial, trial.config.rounds) for trial in trials])
+
+
+def halving_search(trials: Sequence[Trial], rungs: Sequence[int]) -> Search:
+    """Successive halving: run all trials to a rung, then continue the best third from there."""
+    for position, rung in enumerate(rungs):
+        later = rungs[position + 1 :]
+        sizes = halving_sizes(len(trials), [rung, *later])[1:]
+        rounds_after = sum(n * (b - a) for n, a, b in zip(sizes, [rung, *later], later, strict=False))
+        scores = yield Batch([WorkItem(trial, rung) for trial in trials], rounds_after)
+        trials = _best_third(trials, scores)
+        if not trials:
+            return
+
+
+def _best_third(trials: Sequence[Trial], scores: Scores) -> list[Trial]:
+    """The best third of the trials, rounded up, in their order. Ties with the last of them stay too."""
+    known = sorted(score for score in scores if score is not None)
+    if not known:
+        return []
+    threshold = known[: -(-len(trials) // REDUCTION)][-1]
+    return [t for t, score in zip(trials, scores, strict=True) if score is not None and score <= threshold]
+
+
+def plan_rungs(candidates: int, rounds: int) -> list[int]:
+    """Return the rounds after which only a third of the candidates continues; the last is `rounds`.
+
+    The first rung has at least two rounds: the client loss of round 1 does not depend on the server rate.
+
+    >>> plan_rungs(27, 270), plan_rungs(2, 100), plan_rungs(72, 4), plan_rungs(360, 1500)
     ([10, 30, 90, 270], [33, 100], [4], [18, 55, 166, 500, 1500])
     """
-    steps = [rounds]
-    while candidates > 1 and steps[0] // REDUCTION >= 2 and len(steps) <= MOST_REDUCTIONS:
-        steps.insert(0, steps[0] // REDUCTION)
+    rungs = [rounds]
+    while candidates > 1 and rungs[0] // REDUCTION >= 2 and len(rungs) <= MAX_REDUCTIONS:
+        rungs.insert(0, rungs[0] // REDUCTION)
         candidates = -(-candidates // REDUCTION)
-    return steps
+    return rungs
 
 
-def seen_rungs(candidates: int, config: Config, select: str) -> list[int]:
-    """The rungs at which `select` is known: after any round the train loss, else the next evaluation."""
-    steps, rounds = rungs(candidates, config.rounds), config.rounds
+def plan_evaluated_rungs(candidates: int, config: Config, select: str) -> list[int]:
+    """Return the rungs, moved to the next round at which `select` is recorded.
+
+    The training loss is recorded in every round, a metric only at evaluations.
+    """
+    rounds = config.rounds
+    rungs = plan_rungs(candidates, rounds)
     if select == TRAIN_LOSS:
-        return steps
+        return rungs
     evaluated = [
-        at
-        for at in range(1, rounds + 1)
-        if is_evaluated(at, rounds, config.eval.every, config.eval.last_every)
+        round
+        for round in range(1, rounds + 1)
+        if is_evaluated(round, rounds, config.eval.every, config.eval.last_every)
     ]
-    return sorted({next(at for at in evaluated if at >= step) for step in steps})
+    return sorted({next(round for round in evaluated if round >= rung) for rung in rungs})
 
 
-def halving_sizes(candidates: int, steps: Sequence[int]) -> list[int]:
-    """How many candidates each rung has if none diverges.
+def halving_sizes(candidates: int, rungs: Sequence[int]) -> list[int]:
+    """Return the number of candidates at each rung if none diverges and none tie.
 
     >>> halving_sizes(25, [1, 3, 9, 27])
     [25, 9, 3, 1]
     """
     sizes = []
-    for _ in steps:
+    for _ in rungs:
         sizes.append(candidates)
         candidates = -(-candidates // REDUCTION)
     return sizes
-
-
-def window(rung: int, rounds: int) -> int:
-    """Over how many last rounds a trial is judged at a rung: the paper's 100 at the end, before that the
-    later half, because the first rounds say more of the initial model than of the rates."""
-    return LAST_ROUNDS if rung >= rounds else min(LAST_ROUNDS, -(-rung // 2))
-
-
-class Halving:
-    """Successive halving for one algorithm: survivors of a rung go on where they stopped."""
-
-    def __init__(self, trials: Sequence[Trial], rounds: int, steps: Sequence[int] | None = None) -> None:
-        self._rounds = rounds
-        self._rungs = deque(steps or rungs(len(trials), rounds))
-        self._trials = list(trials)
-        self._done = 0  # rounds that all who are left have
-        self._begin()
-
-    def _begin(self) -> None:
-        rung = self._rungs[0]
-        asks = (rung,) if rung < self._rounds else ()
-        work = rung - self._done
-        self._orders = deque(Order(trial, self._rounds, asks, work) for trial in self._trials)
-        self._scores: dict[str, float | None] = {}  # path of a trial -> its score at this rung
-        self._missing = {order.key for order in self._orders}
-
-    def next(self) -> Order | None:
-        return self._orders.popleft() if self._orders else None
-
-    def waiting(self) -> int:
-        return len(self._orders)
-
-    def goes_on(self, trial: Trial, round: int, score: float | None) -> bool:
-        self._scores[str(trial.path)] = score
-        return False
-
-    def finished(self, order: Order, score: float | None) -> None:
-        self._missing.discard(order.key)
-        if self._missing:
-            return
-        finite = {
-            at: value
-            for at, trial in enumerate(self._trials)
-            if (value := self._scores.get(str(trial.path))) is not None
-        }
-        places = -(-len(self._trials) // REDUCTION)
-        worst = max(sorted(finite.values())[:places], default=0.0)  # who is level with that goes on too
-        self._done = self._rungs.popleft()
-        self._trials = [self._trials[at] for at in finite if finite[at] <= worst] if self._rungs else []
-        if self._trials:
-            self._begin()
-
-
-class Several:
-    """Searches side by side, one for each algorithm."""
-
-    def __init__(self, searches: Sequence[Search]) -> None:
-        self._searches = list(searches)
-        self._of: dict[str, Search] = {}  # path of a trial -> the search that ordered it
-
-    def next(self) -> Order | None:
-        for search in self._searches:
-            if (order := search.next()) is not None:
-                self._of[order.key] = search
-                return order
-        return None
-
-    def waiting(self) -> int:
-        return sum(search.waiting() for search in self._searches)
-
-    def goes_on(self, trial: Trial, round: int, score: float | None) -> bool:
-        return self._of[str(trial.path)].goes_on(trial, round, score)
-
-    def finished(self, order: Order, score: float | None) -> None:
-        self._of[order.key].finished(order, score)

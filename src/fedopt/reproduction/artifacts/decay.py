@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.reproduction.artifacts.cells import ArtifactContent, comparison_content, ranked_cell, seed_notes
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, mark_bold, point_text
 from fedopt.reproduction.plan import RunPlan
@@ -18,8 +19,7 @@ from fedopt.reproduction.published import (
     paper_settings,
 )
 from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
-from fedopt.sweep.grid import edges
-from fedopt.sweep.trials import TRAIN_LOSS
+from fedopt.sweep.grid import edge_axes
 
 _OPTIMIZER_NAMES = {"adagrad": "Adagrad", "adam": "Adam", "yogi": "Yogi", "sgdm": "SGDM", "sgd": "SGD"}
 _COLUMNS = {  # a federated method and its server optimizer in centralized training
@@ -67,7 +67,7 @@ def _central_cell(reader: RunReader, optimizer: str, method: str) -> ComparisonC
     result = reader.best(plan.central_sweep(optimizer), TRAIN_LOSS, plan.central_last_epochs)
     if result.value is not None:
         rates = plan.central_rates(optimizer)
-        at_edge = len(rates) > 2 and edges(result.run.point, {"client_lr": rates})
+        at_edge = len(rates) > 2 and edge_axes(result.run.point, {"client_lr": rates})
         remark = "at the edge of the grid: a better rate may lie beyond" if at_edge else ""
         detail = point_text(result.run.point, remark)
         result = reader.test_value(result.run)

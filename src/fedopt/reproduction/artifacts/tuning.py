@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.reproduction import plotting
 from fedopt.reproduction.artifacts.cells import (
     NO_NUMBERS,
@@ -29,7 +30,6 @@ from fedopt.reproduction.published import (
 )
 from fedopt.reproduction.results import DIVERGED, RunReader, RunValue, missing_runs, select_best
 from fedopt.runs.records import number
-from fedopt.sweep.trials import TRAIN_LOSS
 from fedopt.tasks import TASKS
 
 SELECTION = (
