@@ -21,21 +21,21 @@ LABEL_WIDTH = 24  # longer labels wrap in the terminal
 MAX_LISTED = 6  # labels in a sentence
 
 
-class Cell(NamedTuple):
+class NumberCell(NamedTuple):
     text: str
     number: float | None
     best: bool
 
 
-class Column(NamedTuple):
+class NumberColumn(NamedTuple):
     """One column of the comparison, with a cell for each summary."""
 
     title: str
     higher_is_better: bool
-    cells: list[Cell]
+    cells: list[NumberCell]
 
 
-def comparison_columns(comparison: Comparison) -> list[Column]:
+def comparison_columns(comparison: Comparison) -> list[NumberColumn]:
     """Return the columns of the table. The best number of each column is marked."""
     unit, summaries = metric_unit(comparison.metric), comparison.summaries
     target = "target" if comparison.target is None else unit.format_rounded(comparison.target)
@@ -66,23 +66,23 @@ def comparison_columns(comparison: Comparison) -> list[Column]:
 
 def _column(
     title: str, field: str, comparison: Comparison, to_text: Callable[[Interval], str], higher: bool = False
-) -> Column:
+) -> NumberColumn:
     """Build a column. Mark its best eligible number, unless more than half of them share it."""
     cells = []
     for summary in comparison.summaries:
         value: Interval | None = getattr(summary, field)
         seeds = len(summary.group.counted)
         if value is None:
-            cells.append(Cell(ABSENT, None, False))
+            cells.append(NumberCell(ABSENT, None, False))
         elif field.endswith("to_target") and value.n < seeds:
-            cells.append(Cell(f"{to_text(value)} ({value.n} of {seeds} seeds)", value.mean, False))
+            cells.append(NumberCell(f"{to_text(value)} ({value.n} of {seeds} seeds)", value.mean, False))
         else:
-            cells.append(Cell(to_text(value), value.mean, summary.eligible))
+            cells.append(NumberCell(to_text(value), value.mean, summary.eligible))
     eligible = [cell.number for cell in cells if cell.best and cell.number is not None]
     best = (max if higher else min)(eligible, default=None)
     stands_out = 2 * eligible.count(best) <= len(eligible) if best is not None else False
     marked = [cell._replace(best=stands_out and cell.best and cell.number == best) for cell in cells]
-    return Column(title, higher, marked)
+    return NumberColumn(title, higher, marked)
 
 
 def _interval_text(to_text: Callable[[float], str], value: Interval) -> str:

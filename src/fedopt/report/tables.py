@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from fedopt.analysis.labels import differing_settings
 from fedopt.analysis.summary import BEST, NOISE, UNKNOWN, WORSE, Comparison
-from fedopt.display.table import Column, comparison_columns
+from fedopt.display.table import NumberColumn, comparison_columns
 from fedopt.formatting import ABSENT, format_setting
 from fedopt.report.line_styles import MAX_NAMED
 
@@ -80,7 +80,7 @@ def setting_rows(comparison: Comparison) -> dict[str, list[TableCell]]:
     return {key: [_setting_cell(value) for value in values] for key, values in settings.items()}
 
 
-def _number_column(column: Column) -> ResultColumn:
+def _number_column(column: NumberColumn) -> ResultColumn:
     title = re.sub(r" (to|the) ", "\u00a0\\1 ", column.title)  # break titles into at most two lines
     cells = [
         TableCell(cell.text, kind="absent")
