@@ -24,7 +24,7 @@ from rich.table import Table
 from fedopt.algorithms import Round
 from fedopt.engine.client import ClientWork
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import ClientJob, Runner, single_thread
+from fedopt.engine.worker import ClientJob, Worker, single_thread
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
@@ -57,7 +57,7 @@ def shares(task: str, data: str, clients: int) -> list[float]:
     """Seconds to prepare over seconds to train, for each of some clients."""
     config = resolve(TASKS[task], "fedavg", {}, data)
     problem = build_problem(TASKS[task], config)
-    runner = Runner(problem, problem.federation(), ())
+    runner = Worker(problem, problem.federation(), ())
     split = runner.federation.train
     x = runner.flat.read()
     found = []

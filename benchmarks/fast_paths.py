@@ -35,7 +35,7 @@ from fedopt.bench.workload import build_workload
 from fedopt.engine import client as local
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.executors import load_balancing as schedule
-from fedopt.engine.worker import ClientJob, Runner
+from fedopt.engine.worker import ClientJob, Worker
 from fedopt.models.dense import DenseStack
 from fedopt.models.emnist import CharacterCNN
 from fedopt.models.linear import TagRegression
@@ -74,7 +74,7 @@ def trained(task: str, as_written: bool = False, whole: bool = False, clients: i
     """Clients of `task` for a few steps; their algorithm as it is written, or on the whole model."""
     work = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
     problem = replace(work.problem, touched=None) if whole else work.problem
-    runner = Runner(problem, problem.federation(), ())
+    runner = Worker(problem, problem.federation(), ())
     if as_written:
         client = runner.algorithm.client
         assert isinstance(client, LocalSGD)

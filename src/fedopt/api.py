@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fedopt.algorithms import Algorithm
-from fedopt.algorithms.state import mapped
+from fedopt.algorithms.state import map_vectors
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.base import Executor
@@ -162,7 +162,7 @@ def _with_copies(callback: Callable[[Step], None]) -> Callable[[Step], None]:
 
     def on_step(step: Step) -> None:
         position = step.position
-        state = mapped(position.state, torch.clone)
+        state = map_vectors(position.state, torch.clone)
         callback(step._replace(position=position._replace(state=state)))
 
     return on_step

@@ -45,7 +45,7 @@ def one_round(eta_l: float, t: int = 0, eta: float = 1.0) -> Round:
 # FedOpt
 
 
-def test_fedopt_with_sgd_on_both_sides_and_rate_one_averages_the_models():
+def test_fedopt_with_sgd_and_rate_one_averages_the_models():
     """x_{t+1} = sum_i n_i x_i / n: McMahan et al.'s FedAvg, here in float64."""
     x, weights = np.zeros(3), [c.examples for c in CLIENTS]
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_fedopt_with_sgd_on_both_sides_and_rate_one_averages_the_models():
     np.testing.assert_allclose(played.x.numpy(), x, rtol=1e-5, atol=1e-6)
 
 
-def test_fedopt_runs_every_epoch_and_scales_the_mean_by_the_server_rate():
+def test_fedopt_runs_all_epochs_and_applies_the_server_rate():
     """f = (x - 4)^2 / 2, two epochs of one batch at eta_l = 1/2: 0, 2, 3; then x = 0 + 2 (3 - 0)."""
     assert (
         play(fedopt(sgd(), sgd()), [Client((bowl(1, 4),), epochs=2)], vector(0), 1, eta_l=0.5, eta=2).x == 6
@@ -74,7 +74,7 @@ def test_every_pair_of_optimizers_lowers_the_objective(client, server):
     assert toy.excess(CLIENTS, played.x) < 0.05 * toy.excess(CLIENTS, START)
 
 
-def test_a_client_optimizer_starts_afresh_in_every_round_and_the_server_counts_rounds():
+def test_client_optimizer_starts_anew_and_server_counts_rounds():
     keras = adam(bias_correction=True, first_step=1, initial_accumulator=0.0, tau=2.0)
     on_client = fedopt(keras, sgd())
     first, later = (on_client.client(Toy(CLIENTS[3].data, one_round(0.1, t)), START) for t in (0, 7))
@@ -93,7 +93,7 @@ pairs = st.lists(numbers, min_size=2, max_size=2).map(lambda values: vector(*val
 
 @given(x=pairs, c=pairs, c_i=pairs, centre=pairs, eta_l=st.sampled_from([0.05, 0.3, 1.0]))
 @quick
-def test_scaffolds_control_variate_is_the_gradient_after_one_full_batch_step(x, c, c_i, centre, eta_l):
+def test_scaffold_control_variate_is_the_gradient_after_one_full_batch_step(x, c, c_i, centre, eta_l):
     """Option II with K = 1: c_i+ = c_i - c + eta_l (g - c_i + c) / eta_l = g."""
     work = Toy((bowl([0.5, 2.0], centre.tolist()),), one_round(eta_l), kept=(c_i,))
     result = scaffold().client(work, x, c)
@@ -105,7 +105,7 @@ def test_scaffolds_control_variate_is_the_gradient_after_one_full_batch_step(x, 
 
 @given(x=pairs, c=pairs, c_i=pairs)
 @quick
-def test_scaffolds_option_I_keeps_the_full_gradient_at_the_servers_model(x, c, c_i):
+def test_scaffold_option_I_keeps_the_full_gradient_at_x(x, c, c_i):
     """Two batches of curvature 1 around 0 and 2: the full gradient at x is x - 1."""
     work = Toy((bowl([1, 1], [0, 0]), bowl([1, 1], [2, 2])), one_round(0.1), kept=(c_i,), epochs=3)
     one, two = (scaffold(option=o).client(work, x, c) for o in ("I", "II"))
@@ -114,7 +114,7 @@ def test_scaffolds_option_I_keeps_the_full_gradient_at_the_servers_model(x, c, c
     assert torch.equal(one.returns[0], two.returns[0])  # the options differ in c_i alone
 
 
-def test_scaffold_with_clients_that_are_all_new_is_fedavg_to_the_bit():
+def test_scaffold_with_new_clients_is_fedavg_to_the_bit():
     """c_i = c for a client that is seen for the first time, whatever c has become by then."""
     clients = toy.federation(seed=3, clients=6)
     rounds = {"eta_l": 0.1, "eta": 0.7, "cohort": lambda t: [2 * t, 2 * t + 1]}
@@ -124,7 +124,7 @@ def test_scaffold_with_clients_that_are_all_new_is_fedavg_to_the_bit():
     assert ours.states[2].c.abs().min() > 0
 
 
-def test_scaffold_follows_two_rounds_worked_by_hand():
+def test_scaffold_equals_two_rounds_worked_by_hand():
     """Two of four clients, eta = 2, n = 1 and 3, two steps and one, and eta_l = 1/4 then 1/2.
 
     Client 0 has g = x - 4, client 1 has g = 2x + 2.
@@ -152,7 +152,7 @@ def test_scaffold_follows_two_rounds_worked_by_hand():
     assert {i: kept[0].item() for i, kept in played.kept.items()} == {0: -247 / 64, 1: 9 / 4}
 
 
-def test_scaffold_finds_the_optimum_where_fedavg_stays_biased():
+def test_scaffold_converges_where_fedavg_is_biased():
     """Clients a_i (x - b_i)^2 / 2 with weights p_i, K steps each, all in every round.
 
     K steps take client i to b_i + (1 - eta_l a_i)^K (x - b_i), so FedAvg rests where the weights
@@ -176,7 +176,7 @@ def test_scaffold_finds_the_optimum_where_fedavg_stays_biased():
 # AdaAlter and Lookahead
 
 
-def test_adaalter_follows_a_round_and_a_step_worked_by_hand():
+def test_adaalter_equals_a_round_worked_by_hand():
     """eta_l = 1/2, epsilon^2 = 9, B2 = 7: the roots of the two steps are sqrt(7+9) = 4 and sqrt(7+18) = 5.
 
     0: g = x + 8 = 8, x_0 = -.5*8/4 = -1;  g = 7, x_0 = -1 - .5*7/5 = -1.7;      A2 = 7 + 64 + 49 = 120
@@ -195,13 +195,13 @@ def test_adaalter_follows_a_round_and_a_step_worked_by_hand():
     assert adaalter().init(vector(0)).B2.item() == 1
 
 
-def test_lookahead_that_resets_is_fedopt_with_adaptive_clients_to_the_bit():
+def test_lookahead_with_reset_is_fedopt_to_the_bit():
     ours, theirs = lookahead(adam()), fedopt(adam(), sgd())
     ours, theirs = (play(a, CLIENTS, START, 4, eta_l=0.03, eta=0.5) for a in (ours, theirs))
     assert all(torch.equal(a.x, b.x) for a, b in zip(ours.states, theirs.states, strict=True))
 
 
-def test_lookahead_that_averages_shares_v_and_restarts_m():
+def test_lookahead_with_average_shares_v_and_resets_m():
     """Adam with beta1 = 1/2, beta2 = 3/4, tau = 8, v = 64; eta_l = 15, eta = 1/2; one step a round.
 
     Round 0, -g = 2: m = 1, v = 48 + 1 = 49, x_0 = 15*1/(7+8) = 1
@@ -224,20 +224,20 @@ def test_lookahead_that_averages_shares_v_and_restarts_m():
 # FedProx and centralized training
 
 
-def test_fedprox_without_its_term_is_fedopt_to_the_bit():
+def test_fedprox_with_mu_zero_is_fedopt_to_the_bit():
     ours, theirs = fedprox(adam(), adam(), mu=0.0), fedopt(adam(), adam())
     ours, theirs = (play(a, CLIENTS, START, 4, eta_l=0.03, eta=0.1) for a in (ours, theirs))
     assert all(torch.equal(a.x, b.x) for a, b in zip(ours.states, theirs.states, strict=True))
 
 
-def test_fedprox_pulls_a_client_back_to_the_servers_model():
+def test_fedprox_pulls_clients_towards_x():
     """g = x_i - 5 + (x_i - 1)/2 at eta_l = 1/2: g = -4, x_i = 3; g = -1, x_i = 3.5; g = -.25, x_i = 3.625."""
     work = Toy((bowl(1, 5),), one_round(0.5), epochs=3)
     assert fedprox(sgd(), sgd(), mu=0.5).client(work, vector(1)).returns[0].item() == 2.625
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_centralized_training_goes_on_where_the_last_round_ended(name):
+def test_centralized_training_continues_across_rounds(name):
     """Two rounds of K steps are 2K steps, up to the rounding of delta; the step count goes on as well."""
     options = {"bias_correction": True} if "bias_correction" in keywords(OPTIMIZERS[name]) else {}
     optimizer = OPTIMIZERS[name](**options)
@@ -257,7 +257,7 @@ def test_centralized_training_goes_on_where_the_last_round_ended(name):
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_every_algorithm_builds_with_its_defaults_and_trains(name):
+def test_every_algorithm_trains_with_its_defaults(name):
     """An algorithm with a rule of its own names no optimizer for that side."""
     entry = ALGORITHMS[name]
     client, server = next(iter(entry.clients), None), next(iter(entry.servers), None)
@@ -269,7 +269,7 @@ def test_every_algorithm_builds_with_its_defaults_and_trains(name):
     assert {*entry.clients, *entry.servers} <= set(OPTIMIZERS)
 
 
-def test_the_variants_name_arguments_that_the_optimizers_have():
+def test_variants_use_arguments_of_the_optimizers():
     assert VARIANTS["as_printed"] == {}
     for name, arguments in VARIANTS["as_run"].items():
         assert arguments.keys() <= keywords(OPTIMIZERS[name]).keys()

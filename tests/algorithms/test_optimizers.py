@@ -114,7 +114,7 @@ BY_HAND = {
 
 
 @pytest.mark.parametrize("case", BY_HAND.values(), ids=BY_HAND)
-def test_the_first_steps_are_the_numbers_worked_by_hand(case):
+def test_first_steps_equal_numbers_worked_by_hand(case):
     xs, _ = walk(case.name, case.options, case.deltas, case.etas)
     assert torch.cat(xs[1:]).tolist() == pytest.approx(case.xs, rel=1e-6)
 
@@ -184,7 +184,7 @@ LONG = [
 @pytest.mark.parametrize(("name", "options"), LONG, ids=[f"{n}-{','.join(o)}" for n, o in LONG])
 @given(sequence=sequences)
 @quick
-def test_long_sequences_agree_with_a_float64_reference(name, options, sequence):
+def test_long_sequences_equal_a_float64_reference(name, options, sequence):
     deltas, etas = np.array(sequence[0]), sequence[1]
     expected, gap = reference(name, options, deltas, etas)
     assume(gap > 1e-4)  # at a tie Yogi's sign depends on rounding
@@ -193,7 +193,7 @@ def test_long_sequences_agree_with_a_float64_reference(name, options, sequence):
 
 
 @pytest.mark.parametrize("name", ADAPTIVE)
-def test_the_accumulator_starts_at_tau_squared_unless_told_otherwise(name):
+def test_initial_accumulator_is_tau_squared_by_default(name):
     x = vector(5.0, -1.0)
     state = OPTIMIZERS[name](tau=0.25).init(x)
     assert state.m.tolist() == [0.0, 0.0]
@@ -216,7 +216,7 @@ def test_scaling_delta_and_tau_by_a_power_of_two_changes_no_bit(name, corrected,
     assert all(torch.equal(a, b) for a, b in zip(plain, scaled, strict=True))
 
 
-def test_adam_moves_v_by_its_distance_to_the_square_and_yogi_by_the_square_alone():
+def test_changes_of_v_in_adagrad_adam_and_yogi():
     """From v = 16, with beta2 = 3/4, for Delta^2 = 0, 1, 16 and 64."""
     deltas, options = (
         [[0.0, 1.0, 4.0, 8.0]],
@@ -231,7 +231,7 @@ def test_adam_moves_v_by_its_distance_to_the_square_and_yogi_by_the_square_alone
 
 @given(sequence=sequences, first=st.sampled_from([1, 2]), tau=st.sampled_from([1e-3, 0.1, 1.0]))
 @quick
-def test_the_corrected_adam_is_keras_adam(sequence, first, tau):
+def test_adam_with_bias_correction_equals_keras(sequence, first, tau):
     """Keras descends -Delta: its rate carries both corrections, its epsilon none."""
     x = m = v = np.zeros(2)
     for t, (delta, lr) in enumerate(zip(np.array(sequence[0]), sequence[1], strict=True), start=first):
@@ -254,7 +254,7 @@ def torch_walk(optimizer: Any, deltas: np.ndarray, **options: Any) -> np.ndarray
     return x.detach().numpy()
 
 
-def test_the_rules_that_torch_shares_agree_with_it():
+def test_sgdm_adagrad_and_adam_equal_torch():
     deltas = np.random.default_rng(1).normal(size=(9, 5))
     zero, rates = {"initial_accumulator": 0.0}, [0.1] * 9
     adam = {"bias_correction": True, **zero}
@@ -272,14 +272,14 @@ def test_the_rules_that_torch_shares_agree_with_it():
 
 @given(sequence=sequences, eta=floats(0.125, 2))
 @quick
-def test_folding_the_rate_into_the_momentum_changes_nothing_while_the_rate_is_constant(sequence, eta):
+def test_fold_rate_changes_nothing_for_a_constant_rate(sequence, eta):
     etas = [eta] * len(sequence[1])
     plain, folded = (walk("sgdm", {"fold_rate": f}, sequence[0], etas)[0][-1] for f in (False, True))
     torch.testing.assert_close(plain, folded, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_an_update_leaves_its_inputs_as_they_were(name):
+def test_update_does_not_change_its_inputs(name):
     optimizer = OPTIMIZERS[name]()
     x, delta = vector(1.0, -2.0, 3.0), vector(0.5, 0.0, -4.0)
     _, state = optimizer.update(x, delta, 0.5, 0, optimizer.init(x))

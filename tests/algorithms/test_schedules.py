@@ -39,24 +39,24 @@ def rates(schedule: Schedule, losses: list[float]) -> list[float]:
 
 
 @pytest.mark.parametrize(("kind", "arguments", "expected"), BY_HAND)
-def test_the_rates_are_those_worked_by_hand(kind, arguments, expected):
+def test_rates_equal_numbers_worked_by_hand(kind, arguments, expected):
     schedule = SCHEDULES[kind](2.0, **arguments)
     assert {t: schedule.rate(t, schedule.init) for t in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("kind", "arguments", "expected"), BY_HAND)
-def test_a_warm_up_rises_linearly_to_the_base_rate_and_the_decay_starts_after_it(kind, arguments, expected):
+def test_warmup_is_linear_and_decay_starts_after_it(kind, arguments, expected):
     """Over w = 4 rounds: 2 (t+1)/4 = .5, 1, 1.5, 2; then the rates of t - 4."""
     schedule = warm_up(SCHEDULES[kind](2.0, **arguments), 4)
     assert [schedule.rate(t, schedule.init) for t in range(5)] == pytest.approx([0.5, 1, 1.5, 2, 2])
     assert {t: schedule.rate(t + 4, schedule.init) for t in expected} == pytest.approx(expected)
 
 
-def test_no_warm_up_is_the_schedule_itself():
+def test_warmup_of_zero_rounds_changes_nothing():
     assert warm_up(constant(3.0), 0).rate(0, {}) == 3
 
 
-def test_the_papers_staircase_falls_to_a_tenth_every_500_rounds():
+def test_staircase_of_the_paper():
     expected = {0: 0.1, 499: 0.1, 500: 0.01, 999: 0.01, 1000: 1e-3, 1499: 1e-3}
     assert {t: staircase(0.1).rate(t, {}) for t in expected} == pytest.approx(expected)
 
@@ -89,12 +89,12 @@ def small_plateau(lr: float) -> Schedule:
     return plateau(lr, factor=0.1, window=2, patience=3, min_delta=0.5)
 
 
-def test_the_plateau_follows_a_trace_worked_by_hand():
+def test_plateau_equals_a_trace_worked_by_hand():
     losses = [loss for loss, _ in TRACE]
     assert rates(small_plateau(1.0), [*losses, 0.0])[1:] == pytest.approx([rate for _, rate in TRACE])
 
 
-def test_the_plateau_waits_for_a_full_window():
+def test_plateau_waits_for_a_full_window():
     """The mean over `window` rounds exists from round `window` - 1 on: one lucky first round is no mean.
 
     The losses 0 9 3 3 3 3 have the means 4.5 (the best), 6 (1), 3 (the best), 3 (1), 3 (2) over two rounds.
@@ -102,7 +102,7 @@ def test_the_plateau_waits_for_a_full_window():
     assert rates(small_plateau(1.0), [0.0, 9.0, 3.0, 3.0, 3.0, 3.0]) == [1.0] * 6
 
 
-def test_the_plateaus_defaults_are_those_of_the_authors_code():
+def test_plateau_defaults_equal_the_authors_code():
     """Factor .1, window 100, patience 100, min_delta 1e-4, and then a cooldown of 100 rounds.
 
     Once a constant loss has been the best, the rate falls 100 rounds later. The last round of the cooldown
@@ -116,7 +116,7 @@ def test_the_plateaus_defaults_are_those_of_the_authors_code():
     assert slow == [1.0] * 700  # falls by more than min_delta in every round
 
 
-def test_a_loss_that_is_not_finite_is_left_out():
+def test_plateau_ignores_non_finite_losses():
     losses = [loss for loss, _ in TRACE]
     schedule = small_plateau(1.0)
     holes = rates(schedule, [v for loss in losses for v in (loss, float("nan"), float("inf"))])
@@ -136,7 +136,7 @@ def test_resuming_from_the_saved_state_gives_the_same_rates(kind, stop):
     assert rates(late, losses[stop:]) == rates(schedule, losses)[stop:]
 
 
-def test_observing_leaves_the_earlier_state_as_it_was():
+def test_observe_does_not_change_the_earlier_state():
     schedule = small_plateau(1.0)
     before = json.dumps(schedule.init)
     schedule.observe(schedule.observe(schedule.init, 1.0), 2.0)
@@ -152,7 +152,7 @@ def test_observing_leaves_the_earlier_state_as_it_was():
     losses=st.lists(st.floats(0, 10), min_size=8, max_size=30),
 )
 @quick
-def test_rates_are_positive_and_never_rise_after_the_warm_up(kind, lr, warm, decay, every, losses):
+def test_rates_are_positive_and_never_increase_after_warmup(kind, lr, warm, decay, every, losses):
     arguments: dict[str, Any] = {"decay": decay, "decay_rounds": every}
     if kind == "plateau":
         arguments = {"factor": decay, "window": 2, "patience": every}

@@ -11,14 +11,14 @@ import torch
 
 from fedopt.algorithms import Round, scaffold
 from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
-from fedopt.engine.worker import ClientJob, Runner, single_thread
+from fedopt.engine.worker import ClientJob, Worker, single_thread
 
 
 def train_client(problem, workload, sent):
     round = Round(0, workload.client_lr, 1.0, 2, 2)
     with single_thread():
         start = time.perf_counter()
-        _, vectors = Runner(problem, problem.federation(), ()).run(ClientJob(round, 0), sent, None)
+        _, vectors = Worker(problem, problem.federation(), ()).run(ClientJob(round, 0), sent, None)
         return vectors, time.perf_counter() - start
 
 

@@ -27,7 +27,7 @@ import fedopt
 from conftest import Pool
 from fedopt import cli
 from fedopt.data.synthetic import emnist as synthetic_emnist
-from fedopt.engine.executors.base import Serial
+from fedopt.engine.executors.serial import Serial
 from fedopt.engine.loop import Step
 from fedopt.engine.sampling import uniform
 from fedopt.errors import Diverged, RunError, UserError

@@ -23,8 +23,9 @@ from fedopt import rng
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Arrays, Federation, Split
 from fedopt.engine.client_state import MemoryTable
-from fedopt.engine.executors.base import Executor, Serial
-from fedopt.engine.round import Setting
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.serial import Serial
+from fedopt.engine.round import TrainingSetup
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import initial_vector
 from fedopt.runs.build_problem import build_problem
@@ -73,6 +74,16 @@ def network(*, dropout: float = 0.5, hidden: int = HIDDEN, features: int = FEATU
     )
 
 
+CLIP = 0.01
+
+
+def clipped_network() -> nn.Module:
+    """A network whose first weight has a gradient hook."""
+    module = network(dropout=0.0)
+    next(module.parameters()).register_hook(lambda gradient: gradient.clamp(-CLIP, CLIP))
+    return module
+
+
 def prepare(examples: tuple[Tensor, ...], augment: np.random.Generator | None) -> Batch:
     return examples[0], examples[1]
 
@@ -99,14 +110,14 @@ def setting(
     settings: Mapping[str, Any] | None = None,
     task: Task = SMALL,
     cohort: int = 6,
-) -> tuple[Setting, torch.Tensor]:
+) -> tuple[TrainingSetup, torch.Tensor]:
     """What `run_round` takes, and x_0, for tests that look at single rounds."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
     problem = build_problem(task, config)
     place = executor or Serial()
     data = problem.federation()
     place.load(problem, data, data.test.client(0))
-    made = Setting(problem.algorithm(), place, data.train, uniform, cohort, config.seed, MemoryTable())
+    made = TrainingSetup(problem.algorithm(), place, data.train, uniform, cohort, config.seed, MemoryTable())
     return made, initial_vector(problem)
 
 

@@ -15,8 +15,8 @@ from fedopt.algorithms import Round
 from fedopt.data.store import write_store
 from fedopt.data.store.columns import ragged, text_rows
 from fedopt.engine.client import ClientWork
-from fedopt.engine.executors.base import Serial
-from fedopt.engine.worker import Runner
+from fedopt.engine.executors.serial import Serial
+from fedopt.engine.worker import Worker
 from fedopt.errors import UserError
 from fedopt.models.resnet import ResNet18
 from fedopt.runs.build_problem import build_problem
@@ -159,7 +159,7 @@ def test_loss_options_reach_the_gradient() -> None:
 def test_l2_changes_the_gradient_and_not_the_logged_loss() -> None:
     """The objective has 1e-4 times the squares of the kernels, so the gradient has 2e-4 times the kernels."""
     problem = build_problem(CIFAR10, resolve(CIFAR10, "fedavg", {"model.l2": 1e-4}))
-    runner = Runner(problem, problem.federation(), ())
+    runner = Worker(problem, problem.federation(), ())
     model, x = runner.flat.module, runner.flat.read()
     assert isinstance(model, ResNet18) and model.l2 == 1e-4
     images = (torch.randn(1, 3, 24, 24), torch.tensor([3]))

@@ -1,7 +1,7 @@
-"""The registry of algorithms: names, the optimizers each admits, its options, and how it is built.
+"""The registry of algorithms: names, allowed optimizers, options and builders.
 
-A factory's keyword arguments are its configuration: `OPTIMIZERS["adam"]` takes beta1, beta2, tau, ...,
-and those are the keys `server.beta1`, `server.beta2`, `server.tau` of a run.
+The keyword arguments of a factory are its configuration: `OPTIMIZERS["adam"]` takes beta1, beta2, tau, ...,
+which are the keys `server.beta1`, `server.beta2`, `server.tau` of a run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from fedopt.algorithms.scaffold import scaffold
 
 __all__ = [
     "ALGORITHMS",
+    "KERAS_ADAM",
     "OPTIMIZERS",
     "VARIANTS",
     "Algorithm",
+    "AlgorithmEntry",
     "ClientResult",
-    "Entry",
     "Optimizer",
     "Round",
     "State",
@@ -59,66 +60,70 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adabound": adabound,
 }
 
-# What `variant` changes: the server optimizer's defaults. "as_printed" is every factory's own default,
-# the paper's text; "as_run" is the authors' code of 2020-09. docs/deviations.md has the reasons.
-_KERAS = {"bias_correction": True, "first_step": 2, "initial_accumulator": 0.0}
+# Adam and Yogi as in Keras.
+KERAS_ADAM: dict[str, Any] = {"bias_correction": True, "initial_accumulator": 0.0}
+
+# `variant` changes the defaults of the server optimizer. "as_printed" is the paper's text, which is the
+# default of every factory; "as_run" is the authors' code of 2020-09. docs/deviations.md gives the reasons.
 VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "as_printed": {},
     "as_run": {
         "sgdm": {"fold_rate": True},
         "adagrad": {"initial_accumulator": 0.0},
-        "adam": _KERAS,
-        "yogi": _KERAS,
+        "adam": {**KERAS_ADAM, "first_step": 2},
+        "yogi": {**KERAS_ADAM, "first_step": 2},
     },
 }
 
 _ANY = tuple(OPTIMIZERS)
-_ADAPTIVE = ("adam", "adagrad", "yogi")  # those with one accumulator v, which clients can share
+_ADAPTIVE = ("adam", "adagrad", "yogi")  # optimizers with one accumulator v, which clients can share
 
 
-class Entry(NamedTuple):
-    """An algorithm as a user meets it."""
+class AlgorithmEntry(NamedTuple):
+    """An algorithm in the registry."""
 
     what: str
-    paper: str  # where it stands in the paper
+    paper: str  # the place in the paper
     build: Callable[..., Algorithm]  # (client optimizer, server optimizer, **options)
-    # the client optimizers it admits, the default first; () for a rule of its own
+    # allowed client optimizers, the default first; () if the algorithm has its own rule
     clients: tuple[str, ...] = ("sgd",)
     servers: tuple[str, ...] = ("sgd",)
-    options: Mapping[str, Callable[..., Any]] = {}  # side -> the factory whose own keywords are options there
+    options: Mapping[str, Callable[..., Any]] = {}  # side -> factory whose keywords are its options
 
 
-ALGORITHMS: dict[str, Entry] = {
-    "fedavg": Entry("SGD on clients, averaging on the server with rate eta", "Algorithms 1, 3", fedopt),
-    "fedavgm": Entry("FedAvg with server momentum", "Algorithm 1", fedopt, servers=("sgdm",)),
-    "fedadagrad": Entry("Adagrad on the server", "Algorithms 2, 5", fedopt, servers=("adagrad",)),
-    "fedadam": Entry("Adam on the server", "Algorithms 2, 5", fedopt, servers=("adam",)),
-    "fedyogi": Entry("Yogi on the server", "Algorithms 2, 5", fedopt, servers=("yogi",)),
-    "scaffold": Entry(
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+    "fedavg": AlgorithmEntry(
+        "SGD on clients, averaging on the server with rate eta", "Algorithms 1, 3", fedopt
+    ),
+    "fedavgm": AlgorithmEntry("FedAvg with server momentum", "Algorithm 1", fedopt, servers=("sgdm",)),
+    "fedadagrad": AlgorithmEntry("Adagrad on the server", "Algorithms 2, 5", fedopt, servers=("adagrad",)),
+    "fedadam": AlgorithmEntry("Adam on the server", "Algorithms 2, 5", fedopt, servers=("adam",)),
+    "fedyogi": AlgorithmEntry("Yogi on the server", "Algorithms 2, 5", fedopt, servers=("yogi",)),
+    "scaffold": AlgorithmEntry(
         "control variates against client drift; clients keep state",
         "Algorithm 6",
         lambda client, server, **options: scaffold(**options),
         options={"client": scaffold},
     ),
-    "fedopt": Entry("any client with any server optimizer", "Algorithms 1, 4", fedopt, _ANY, _ANY),
-    "fedprox": Entry(
+    "fedopt": AlgorithmEntry("any client with any server optimizer", "Algorithms 1, 4", fedopt, _ANY, _ANY),
+    "fedprox": AlgorithmEntry(
         "FedOpt with a proximal term on the client", "Related work", fedprox, _ANY, _ANY, {"client": fedprox}
     ),
-    "adaalter": Entry(
+    "adaalter": AlgorithmEntry(
         "clients share an Adagrad-like accumulator",
         "Appendix, client adaptivity",
         lambda client, server, **options: adaalter(**options),
         clients=(),
         options={"client": adaalter},
     ),
-    "lookahead": Entry(
+    "lookahead": AlgorithmEntry(
         "adaptive clients, SGD on the server",
         "Appendix, client adaptivity",
         lambda client, server, **options: lookahead(client, **options),
         clients=_ADAPTIVE,
         options={"client": lookahead},
     ),
-    "centralized": Entry(
+    "centralized": AlgorithmEntry(
         "one optimizer on the shuffled union of all clients",
         "Appendix, learning-rate decay",
         lambda client, server: centralized(client),
@@ -128,7 +133,7 @@ ALGORITHMS: dict[str, Entry] = {
 
 
 def keywords(factory: Callable[..., Any]) -> dict[str, Any]:
-    """The keyword-only arguments of a factory with their defaults: its configuration.
+    """Return the keyword-only arguments of a factory with their defaults.
 
     >>> keywords(sgdm)
     {'momentum': 0.9, 'fold_rate': False}
@@ -137,10 +142,12 @@ def keywords(factory: Callable[..., Any]) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
 
-Choice = tuple[str, Mapping[str, Any]] | None  # an optimizer's name and its keyword arguments
+OptimizerChoice = tuple[str, Mapping[str, Any]] | None  # name and keyword arguments
 
 
-def build(name: str, client: Choice, server: Choice, options: Mapping[str, Any]) -> Algorithm:
-    """The algorithm `name` with the chosen optimizers; None where it has a rule of its own."""
+def build(
+    name: str, client: OptimizerChoice, server: OptimizerChoice, options: Mapping[str, Any]
+) -> Algorithm:
+    """Build the algorithm `name` with the chosen optimizers; None if the algorithm has its own rule."""
     optimizers = [OPTIMIZERS[choice[0]](**choice[1]) if choice else None for choice in (client, server)]
     return ALGORITHMS[name].build(*optimizers, **options)

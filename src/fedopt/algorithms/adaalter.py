@@ -1,11 +1,11 @@
 """AdaAlter, local form (Xie et al. 2019): clients share an Adagrad-like accumulator through the server.
 
-A client descends with the accumulator that it received, and adds to a copy that it sends back:
+A client uses the accumulator B2 that it received for its steps. It updates a copy A2 and sends it back:
 
     x_i = x_i - eta_l g / sqrt(B2 + k epsilon^2)      k = 1, 2, ... the local step
-    A2  = A2 + g^2                                    A2 = B2 at first
+    A2  = A2 + g^2                                    A2 = B2 at the start
 
-The server averages both; B2 becomes the average of A2. Both directions carry twice FedAvg's bytes.
+The server averages both, and B2 becomes the average of A2. Both directions transfer twice as much as FedAvg.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AdaAlterState(NamedTuple):
 
 
 def adaalter(*, epsilon: Positive = 1.0, initial_accumulator: NonNegative = 1.0) -> Algorithm:
-    """epsilon and the initial accumulator are 1 in the authors' experiments."""
+    """Build AdaAlter. In the authors' experiments, epsilon and the initial accumulator are 1."""
 
     def init(x: Vector) -> AdaAlterState:
         return AdaAlterState(x, torch.full_like(x, initial_accumulator))

@@ -1,4 +1,4 @@
-"""The adaptive optimizers: Algorithm 2 (FedAdagrad, FedYogi, FedAdam) and two more of Section 2.
+"""The adaptive optimizers: Algorithm 2 (FedAdagrad, FedYogi, FedAdam) and two more from Section 2.
 
 On the server, with client SGD, they are Algorithm 2 line by line (server.lr = eta, server.tau = tau):
 
@@ -8,9 +8,9 @@ On the server, with client SGD, they are Algorithm 2 line by line (server.lr = e
     v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2                               FedAdam
     x_{t+1} = x_t + eta m_t / (sqrt(v_t) + tau)
 
-`initial_accumulator` is v_{-1}; None means tau^2, the smallest value that the algorithm allows. The
-authors' code differs in three places, each an argument here (see docs/deviations.md): v_{-1} = 0, the
-bias correction of Keras, and its step count at the first round.
+`initial_accumulator` is v_{-1}. None means tau^2, the smallest value that Algorithm 2 allows. The authors'
+code differs in three points, which are arguments here (see docs/deviations.md): v_{-1} = 0, the bias
+correction of Keras (`bias_correction`), and its step count in the first round (`first_step`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import torch
 
-from fedopt.algorithms.base import Still, Vector
+from fedopt.algorithms.base import Vector
 from fedopt.algorithms.optimizers import Optimizer
 from fedopt.algorithms.options import Count, Fraction, NonNegative, Positive
 
@@ -36,79 +36,71 @@ def _adaptive(
     beta1: float,
     tau: float,
     initial_accumulator: float | None,
-    correction: Callable[[int], float],
+    correction: Callable[[int], float] = lambda t: 1.0,
 ) -> Optimizer:
-    def init(x: Vector) -> Moments:
-        v = tau**2 if initial_accumulator is None else initial_accumulator
-        return Moments(torch.zeros_like(x), torch.full_like(x, v))
+    """Build Algorithm 2's optimizer with the given line for v_t."""
 
     def update(x: Vector, delta: Vector, eta: float, t: int, state: Moments) -> tuple[Vector, Moments]:
         m, v = state
         m = beta1 * m + (1 - beta1) * delta  # m_t
-        v = second_moment(v, delta**2)  # v_t: the one line in which the three differ
+        v = second_moment(v, delta**2)  # v_t: the line in which the three optimizers differ
         x = x + (eta * correction(t)) * m / (v.sqrt() + tau)  # x_{t+1}
         return x, Moments(m, v)
 
-    return Optimizer(Still(update), init)
+    return Optimizer(update, _initial_moments(tau, initial_accumulator))
 
 
-def _no_correction(t: int) -> float:
-    return 1.0
+def _initial_moments(tau: float, initial_accumulator: float | None) -> Callable[[Vector], Moments]:
+    def init(x: Vector) -> Moments:
+        v = tau**2 if initial_accumulator is None else initial_accumulator
+        return Moments(torch.zeros_like(x), torch.full_like(x, v))
 
-
-def _keras_correction(beta1: float, beta2: float, first_step: int) -> Callable[[int], float]:
-    """Keras scales the rate by sqrt(1 - beta2^s) / (1 - beta1^s), s the step, and leaves tau unscaled."""
-
-    def correction(t: int) -> float:
-        s = t + first_step
-        return sqrt(1 - beta2**s) / (1 - beta1**s)
-
-    return correction
+    return init
 
 
 def adagrad(
     *, beta1: Fraction = 0.0, tau: Positive = 1e-3, initial_accumulator: NonNegative | None = None
 ) -> Optimizer:
-    """v_t = v_{t-1} + Delta_t^2. The paper sets beta1 = 0 here."""
-    return _adaptive(lambda v, delta2: v + delta2, beta1, tau, initial_accumulator, _no_correction)
+    """v_t = v_{t-1} + Delta_t^2. The paper sets beta1 = 0 for this optimizer."""
+    return _adaptive(lambda v, delta2: v + delta2, beta1, tau, initial_accumulator)
 
 
-def yogi(
-    *,
-    beta1: Fraction = 0.9,
-    beta2: Fraction = 0.99,
-    tau: Positive = 1e-3,
-    initial_accumulator: NonNegative | None = None,
-    bias_correction: bool = False,
-    first_step: Count = 1,
-) -> Optimizer:
+def _with_decay(second_moment: Callable[[Vector, Vector, float], Vector]) -> Callable[..., Optimizer]:
+    """Turn a rule v_t(v_{t-1}, Delta_t^2, beta2) into an optimizer with the arguments of Adam and Yogi."""
+
+    def build(
+        *,
+        beta1: Fraction = 0.9,
+        beta2: Fraction = 0.99,
+        tau: Positive = 1e-3,
+        initial_accumulator: NonNegative | None = None,
+        bias_correction: bool = False,
+        first_step: Count = 1,
+    ) -> Optimizer:
+        def correction(t: int) -> float:
+            """Keras multiplies eta by sqrt(1 - beta2^s) / (1 - beta1^s) in step s. It does not scale tau."""
+            s = t + first_step
+            return sqrt(1 - beta2**s) / (1 - beta1**s) if bias_correction else 1.0
+
+        return _adaptive(
+            lambda v, delta2: second_moment(v, delta2, beta2), beta1, tau, initial_accumulator, correction
+        )
+
+    build.__name__ = build.__qualname__ = second_moment.__name__
+    build.__doc__ = second_moment.__doc__
+    return build
+
+
+@_with_decay
+def yogi(v: Vector, delta2: Vector, beta2: float) -> Vector:
     """v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2)."""
-    return _adaptive(
-        lambda v, delta2: v - (1 - beta2) * delta2 * torch.sign(v - delta2),
-        beta1,
-        tau,
-        initial_accumulator,
-        _keras_correction(beta1, beta2, first_step) if bias_correction else _no_correction,
-    )
+    return v - (1 - beta2) * delta2 * torch.sign(v - delta2)
 
 
-def adam(
-    *,
-    beta1: Fraction = 0.9,
-    beta2: Fraction = 0.99,
-    tau: Positive = 1e-3,
-    initial_accumulator: NonNegative | None = None,
-    bias_correction: bool = False,
-    first_step: Count = 1,
-) -> Optimizer:
+@_with_decay
+def adam(v: Vector, delta2: Vector, beta2: float) -> Vector:
     """v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2."""
-    return _adaptive(
-        lambda v, delta2: beta2 * v + (1 - beta2) * delta2,
-        beta1,
-        tau,
-        initial_accumulator,
-        _keras_correction(beta1, beta2, first_step) if bias_correction else _no_correction,
-    )
+    return beta2 * v + (1 - beta2) * delta2
 
 
 class AmsgradMoments(NamedTuple):
@@ -124,14 +116,14 @@ def amsgrad(
     tau: Positive = 1e-3,
     initial_accumulator: NonNegative | None = None,
 ) -> Optimizer:
-    """Adam whose denominator never shrinks (Reddi et al. 2018):
+    """Adam with a denominator that never decreases (Reddi et al. 2018):
 
     vmax_t = max(vmax_{t-1}, v_t),    x_{t+1} = x_t + eta m_t / (sqrt(vmax_t) + tau)
     """
 
     def init(x: Vector) -> AmsgradMoments:
-        v = torch.full_like(x, tau**2 if initial_accumulator is None else initial_accumulator)
-        return AmsgradMoments(torch.zeros_like(x), v, v.clone())
+        m, v = _initial_moments(tau, initial_accumulator)(x)
+        return AmsgradMoments(m, v, v.clone())
 
     def update(
         x: Vector, delta: Vector, eta: float, t: int, state: AmsgradMoments
@@ -142,7 +134,7 @@ def amsgrad(
         v_max = torch.maximum(v_max, v)
         return x + eta * m / (v_max.sqrt() + tau), AmsgradMoments(m, v, v_max)
 
-    return Optimizer(Still(update), init)
+    return Optimizer(update, init)
 
 
 def adabound(
@@ -154,14 +146,10 @@ def adabound(
     final_rate: Positive = 0.1,
     gamma: Positive = 1e-3,
 ) -> Optimizer:
-    """Adam whose rate per coordinate is clipped to bounds that close in on `final_rate` (Luo et al. 2019):
+    """Adam with a rate per coordinate that is clipped to bounds converging to `final_rate` (Luo et al. 2019):
 
     rate_t = clip(eta / (sqrt(v_t) + tau), final (1 - 1/(gamma s + 1)), final (1 + 1/(gamma s))),  s = t + 1
     """
-
-    def init(x: Vector) -> Moments:
-        v = tau**2 if initial_accumulator is None else initial_accumulator
-        return Moments(torch.zeros_like(x), torch.full_like(x, v))
 
     def update(x: Vector, delta: Vector, eta: float, t: int, state: Moments) -> tuple[Vector, Moments]:
         m, v = state
@@ -172,4 +160,4 @@ def adabound(
         rate = (eta / (v.sqrt() + tau)).clamp(low, high)
         return x + rate * m, Moments(m, v)
 
-    return Optimizer(Still(update), init)
+    return Optimizer(update, _initial_moments(tau, initial_accumulator))

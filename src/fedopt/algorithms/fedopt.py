@@ -1,39 +1,54 @@
-"""FedOpt, batched data: Algorithm 1 with E epochs over each client's batches and example weights.
+"""FedOpt (Algorithm 1) on batched data, with E epochs over each client's batches and example weights.
 
-FedAvg, FedAvgM, FedAdagrad, FedAdam and FedYogi are this with client SGD and their server optimizer.
-The engine samples S and takes the mean Delta_t = sum_i (n_i / n) Delta_i.
+FedAvg, FedAvgM, FedAdagrad, FedAdam and FedYogi are FedOpt with client SGD and their server optimizer.
+The engine samples S and computes the mean Delta_t = sum_i (n_i / n) Delta_i.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fedopt.algorithms.base import Algorithm, ClientResult, LocalSGD, Round, Still, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer, is_sgd, still_with
+from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
+from fedopt.algorithms.optimizers import Optimizer
 
 
 class FedOptState(NamedTuple):
     x: Vector
-    opt: Any  # SERVEROPT's state: m, v, ...
+    opt: Any  # state of SERVEROPT: m, v, ...
+
+
+@dataclass(frozen=True)
+class FedOptClient:
+    """The client of Algorithm 1. CLIENTOPT starts anew in every round."""
+
+    optimizer: Optimizer  # CLIENTOPT
+
+    def __call__(self, work: Work, x: Vector) -> ClientResult:
+        eta_l = work.round.eta_l
+        x_i, s = x, self.optimizer.init(x)  # x_i^t = x_t
+        for k, b in enumerate(work.batches()):  # for e = 1..E, for b in B_i
+            g = work.gradient(x_i, b)  # g_i^t
+            x_i, s = self.optimizer.update(x_i, -g, eta_l, k, s)  # x_i^t = CLIENTOPT(x_i^t, g_i^t, eta_l, t)
+        return ClientResult((x_i - x,))  # Delta_i^t
+
+
+@dataclass(frozen=True)
+class FedOptServer:
+    """The server of Algorithm 1."""
+
+    optimizer: Optimizer  # SERVEROPT
+
+    def init(self, x: Vector) -> FedOptState:
+        return FedOptState(x, self.optimizer.init(x))
+
+    def __call__(self, state: FedOptState, mean: tuple[Vector, ...], round: Round) -> FedOptState:
+        (delta,) = mean  # Delta_t
+        # x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t)
+        return FedOptState(*self.optimizer.update(state.x, delta, round.eta, round.t, state.opt))
 
 
 def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
-    """Algorithm 1 for any CLIENTOPT (fresh in every round) and any SERVEROPT."""
-
-    def init(x: Vector) -> FedOptState:
-        return FedOptState(x, server.init(x))
-
-    def client_update(work: Work, x: Vector) -> ClientResult:
-        eta_l = work.round.eta_l
-        x_i, s = x, client.init(x)  # x_i^t = x_t
-        for k, b in enumerate(work.batches()):  # for e = 1..E, for b in B_i
-            g = work.gradient(x_i, b)  # g_i^t
-            x_i, s = client.update(x_i, -g, eta_l, k, s)  # x_i^t = CLIENTOPT(x_i^t, g_i^t, eta_l, t)
-        return ClientResult((x_i - x,))  # Delta_i^t
-
-    def server_update(state: FedOptState, mean: tuple[Vector, ...], round: Round) -> FedOptState:
-        (delta,) = mean
-        return FedOptState(*server.update(state.x, delta, round.eta, round.t, state.opt))  # x_{t+1}
-
-    local = LocalSGD(client_update) if is_sgd(client) else still_with(client, client_update)
-    return Algorithm(init, local, Still(server_update) if is_sgd(server) else server_update)
+    """Build Algorithm 1 for any CLIENTOPT and any SERVEROPT."""
+    update = FedOptServer(server)
+    return Algorithm(update.init, FedOptClient(client), update)

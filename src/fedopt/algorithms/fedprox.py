@@ -1,22 +1,31 @@
-"""FedProx (Li et al. 2018): FedOpt with a proximal term that holds a client near the server's model."""
+"""FedProx (Li et al. 2018): FedOpt with a proximal term that keeps a client close to the server's model."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer, still_with
+from fedopt.algorithms.optimizers import Optimizer
 from fedopt.algorithms.options import NonNegative
 
 
-def fedprox(client: Optimizer, server: Optimizer, *, mu: NonNegative = 0.01) -> Algorithm:
-    """The client descends f_i(x_i; b) + (mu / 2) |x_i - x|^2, whose gradient adds mu (x_i - x)."""
+@dataclass(frozen=True)
+class FedProxClient:
+    """A client that minimises f_i(x_i; b) + (mu / 2) |x_i - x|^2. The second term adds mu (x_i - x) to g."""
 
-    def client_update(work: Work, x: Vector) -> ClientResult:
+    optimizer: Optimizer  # CLIENTOPT
+    mu: float
+
+    def __call__(self, work: Work, x: Vector) -> ClientResult:
         eta_l = work.round.eta_l
-        x_i, s = x, client.init(x)
+        x_i, s = x, self.optimizer.init(x)
         for k, b in enumerate(work.batches()):
-            g = work.gradient(x_i, b) + mu * (x_i - x)
-            x_i, s = client.update(x_i, -g, eta_l, k, s)
+            g = work.gradient(x_i, b) + self.mu * (x_i - x)
+            x_i, s = self.optimizer.update(x_i, -g, eta_l, k, s)
         return ClientResult((x_i - x,))
 
-    return fedopt(client, server)._replace(client=still_with(client, client_update))
+
+def fedprox(client: Optimizer, server: Optimizer, *, mu: NonNegative = 0.01) -> Algorithm:
+    """Build FedOpt with the proximal term on the clients."""
+    return fedopt(client, server)._replace(client=FedProxClient(client, mu))

@@ -1,9 +1,9 @@
-"""Lookahead (Zhang et al. 2019) in its federated reading: an adaptive CLIENTOPT, SGD on the server.
+"""Lookahead (Zhang et al. 2019) in federated form: an adaptive CLIENTOPT, SGD on the server.
 
-With `state="reset"` clients start their optimizer afresh in every round, and this is FedOpt. With
-`state="average"` they start from the server's accumulator v and send theirs back to be averaged, which
-doubles the bytes in both directions; the first moment m, a direction on another client's data, restarts
-at zero.
+With `state="reset"` clients start a new optimizer in every round, which is FedOpt. With `state="average"`
+clients start from the server's accumulator v and send theirs back, and the server averages them. This doubles
+the transfer in both directions. The first moment m starts at zero, because it is a direction on the data of
+another client.
 """
 
 from __future__ import annotations

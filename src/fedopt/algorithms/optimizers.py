@@ -1,8 +1,10 @@
-"""CLIENTOPT and SERVEROPT: SGD and SGD with momentum. The adaptive ones are in `adaptive.py`.
+"""CLIENTOPT and SERVEROPT: SGD and SGD with momentum. The adaptive optimizers are in `adaptive.py`.
 
-Algorithm 1 hands an optimizer a gradient: CLIENTOPT(x, g, eta_l, t) and SERVEROPT(x, -Delta, eta, t).
-Algorithm 2 writes its rules for Delta, the direction to move in. The rules here are Algorithm 2's, so
-an optimizer takes the direction `delta`: the server passes Delta_t, a client passes -g.
+Algorithm 1 passes a gradient to an optimizer: CLIENTOPT(x, g, eta_l, t) and SERVEROPT(x, -Delta, eta, t).
+Algorithm 2 states its rules for Delta, the direction of the move. The rules here follow Algorithm 2, so an
+optimizer takes the direction `delta`: the server passes Delta_t, a client passes -g.
+
+All optimizers of this package are coordinate-wise, and they leave x unchanged where `delta` is always zero.
 """
 
 from __future__ import annotations
@@ -12,20 +14,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedopt.algorithms.base import Still, Vector
+from fedopt.algorithms.base import Vector
 from fedopt.algorithms.options import Fraction
 
 OptState = Any  # a NamedTuple of vectors; empty for SGD
 
 
-def _stateless(x: Vector) -> OptState:
+def _no_state(x: Vector) -> OptState:
     return ()
 
 
 class Optimizer(NamedTuple):
-    """One of CLIENTOPT and SERVEROPT: `update(x, delta, eta, t, state) -> (x, state)`.
+    """CLIENTOPT or SERVEROPT: `update(x, delta, eta, t, state) -> (x, state)`.
 
-    `t` counts this optimizer's updates from 0: rounds on the server, local steps on a client.
+    `t` counts the updates of this optimizer from 0: rounds on the server, local steps on a client.
     A new optimizer is one function:
 
     >>> def signed(x, delta, eta, t, state):
@@ -36,40 +38,31 @@ class Optimizer(NamedTuple):
     """
 
     update: Callable[[Vector, Vector, float, int, OptState], tuple[Vector, OptState]]
-    init: Callable[[Vector], OptState] = _stateless
+    init: Callable[[Vector], OptState] = _no_state
 
 
-def symbols(optimizer: Optimizer) -> tuple[str, ...]:
-    """The names of an optimizer's state vectors, such as ('m', 'v')."""
+def state_names(optimizer: Optimizer) -> tuple[str, ...]:
+    """Return the names of an optimizer's state vectors, such as ('m', 'v')."""
     state = optimizer.init(torch.zeros(1))
     return tuple(getattr(state, "_fields", ())) or tuple(f"s{i}" for i in range(len(state)))
 
 
 def step(x: Vector, delta: Vector, eta: float) -> Vector:
-    """x + eta delta, in one place (and one pass), so that algorithms which should agree to the bit do."""
+    """Return x + eta delta. All algorithms call this function, so equal steps are equal to the bit."""
     return torch.add(x, delta, alpha=eta)
 
 
-def _sgd(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
+def _sgd_update(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -> tuple[Vector, OptState]:
     return step(x, delta, eta), state
 
 
-_SGD = Still(_sgd)
-
-
 def sgd() -> Optimizer:
-    """x_{t+1} = x_t + eta Delta_t; with eta = 1 on the server, the original FedAvg."""
-    return Optimizer(_SGD)
+    """x_{t+1} = x_t + eta Delta_t. On the server with eta = 1, this is the original FedAvg.
 
-
-def is_sgd(optimizer: Optimizer) -> bool:
-    """Whether it is `sgd` as it stands here, and nothing that somebody made of it."""
-    return optimizer.update is _SGD
-
-
-def still_with(optimizer: Optimizer, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A client that moves by `optimizer` alone, which is as still as that."""
-    return Still(function) if isinstance(optimizer.update, Still) else function
+    >>> sgd() == sgd()
+    True
+    """
+    return Optimizer(_sgd_update)
 
 
 class Momentum(NamedTuple):
@@ -77,12 +70,12 @@ class Momentum(NamedTuple):
 
 
 def sgdm(*, momentum: Fraction = 0.9, fold_rate: bool = False) -> Optimizer:
-    """Heavy-ball momentum, undamped, m_{-1} = 0:
+    """Heavy-ball momentum without damping, m_{-1} = 0:
 
         m_t = momentum m_{t-1} + Delta_t,    x_{t+1} = x_t + eta m_t
 
-    With `fold_rate` the rate is inside m (m_t = momentum m_{t-1} + eta_t Delta_t), as in Keras: the same
-    numbers up to rounding as long as eta is constant.
+    With `fold_rate` the rate is part of m, as in Keras: m_t = momentum m_{t-1} + eta_t Delta_t. While eta is
+    constant, the results are equal up to rounding.
     """
 
     def init(x: Vector) -> Momentum:
@@ -95,4 +88,4 @@ def sgdm(*, momentum: Fraction = 0.9, fold_rate: bool = False) -> Optimizer:
         m = momentum * state.m + delta
         return step(x, m, eta), Momentum(m)
 
-    return Optimizer(Still(update), init)
+    return Optimizer(update, init)

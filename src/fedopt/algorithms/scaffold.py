@@ -1,7 +1,7 @@
-"""SCAFFOLD, batched data, as in the paper's appendix (Karimireddy et al. 2019).
+"""SCAFFOLD on batched data, as in the paper's appendix (Karimireddy et al. 2019).
 
-The printed line c_i+ = c_i - c + (x_i - x) / (E |B_i| eta_l) leaves its sign open. The invariant decides:
-after one full-batch step with option II, c_i+ is the gradient, whatever c and c_i were; hence x - x_i.
+The printed line is c_i+ = c_i - c + (x_i - x) / (E |B_i| eta_l). Its sign must be x - x_i, because after one
+full-batch step with option II, c_i+ equals the gradient for any c and c_i.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fedopt.algorithms.optimizers import step
 
 class ScaffoldState(NamedTuple):
     x: Vector
-    c: Vector  # the server's control variate, from zero
+    c: Vector  # control variate of the server, initially zero
 
 
 def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:
-    """Control variates by option II (from the model difference) or I (a full gradient at x).
+    """Build SCAFFOLD with control variates by option II (the model difference) or I (a full gradient at x).
 
-    A client keeps c_i; it starts at c when the client is first seen, so that a run in which no client
-    is seen twice takes FedAvg's steps.
+    A client keeps c_i. In the client's first round c_i is c, so a run that samples no client twice takes
+    the steps of FedAvg.
     """
 
     def init(x: Vector) -> ScaffoldState:
@@ -32,7 +32,7 @@ def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:
     def client(work: Work, x: Vector, c: Vector) -> ClientResult:
         eta_l = work.round.eta_l
         (c_i,) = work.kept or (c,)
-        correction = c - c_i  # exactly zero for a new client, and then the step below is FedAvg's
+        correction = c - c_i  # exactly zero in a client's first round
         x_i = x
         for b in work.batches():  # for e = 1..E, for b in B_i
             g = work.gradient(x_i, b)

@@ -1,13 +1,13 @@
-"""Learning rates that depend on the round: eta(t) for the server and eta_l(t) for the clients.
+"""Learning-rate schedules: eta(t) for the server and eta_l(t) for the clients.
 
-With b the base rate, r `decay`, s `decay_rounds` and t the round from 0, after w rounds of `warmup`:
+Let b be the base rate, r `decay`, s `decay_rounds`, t the round (from 0) and w the rounds of `warmup`:
 
     constant         b
     staircase        b r^floor((t-w)/s)       the paper's ExpDecay: r = 0.1, s = 500, on eta_l alone
     exponential      b r^((t-w)/s)
     inverse_linear   b / (1 + r (t-w)/s)
     inverse_sqrt     b / sqrt(1 + r (t-w)/s)
-    plateau          b times `factor` each time the mean train loss has stopped falling
+    plateau          b times `factor` whenever the mean train loss has stopped decreasing
 
 During warm-up the rate is b (t+1)/w.
 """
@@ -20,11 +20,14 @@ from typing import Any, NamedTuple
 
 from fedopt.algorithms.options import Count, Fraction, NonNegative, Positive
 
-ScheduleState = Mapping[str, Any]  # what a checkpoint must hold; JSON values only
+ScheduleState = Mapping[str, Any]  # stored in checkpoints; JSON values only
 
 
 class Schedule(NamedTuple):
-    """`rate(t, state)` is the learning rate of round t; `observe(state, loss)` follows the round."""
+    """A learning rate by round.
+
+    `rate(t, state)` returns the rate of round t. `observe(state, loss)` returns the state after a round.
+    """
 
     rate: Callable[[int, ScheduleState], float]
     init: ScheduleState
@@ -57,7 +60,7 @@ def inverse_linear(lr: float, *, decay: Positive = 1.0, decay_rounds: Count = 50
 
 
 def inverse_sqrt(lr: float, *, decay: Positive = 1.0, decay_rounds: Count = 1) -> Schedule:
-    """With the defaults b / sqrt(1 + t), the decay of the paper's analysis."""
+    """The defaults give b / sqrt(1 + t), the decay of the paper's analysis."""
     return _by_round(lambda t: lr / sqrt(1 + decay * t / decay_rounds))
 
 
@@ -69,14 +72,17 @@ def plateau(
     patience: Count = 100,
     min_delta: NonNegative = 1e-4,
 ) -> Schedule:
-    """Multiply the rate by `factor` when the train loss, averaged over `window` rounds, has not fallen by
-    `min_delta` for `patience` rounds; then wait `window` rounds before counting again."""
+    """Multiply the rate by `factor` when the train loss stops decreasing.
+
+    The loss is averaged over `window` rounds. It has stopped decreasing if it did not fall by `min_delta` for
+    `patience` rounds. After a reduction, counting pauses for `window` rounds.
+    """
 
     def observe(state: ScheduleState, loss: float) -> ScheduleState:
         if not isfinite(loss):
             return state
         losses = [*state["losses"], loss][-window:]
-        if len(losses) < window:  # a mean of fewer rounds could be one lucky round
+        if len(losses) < window:  # a mean over fewer rounds is too noisy
             return {**state, "losses": losses}
         average = sum(losses) / window
         lr, best, wait, cooldown = state["lr"], state["best"], state["wait"], state["cooldown"]
@@ -95,7 +101,7 @@ def plateau(
 
 
 def warm_up(schedule: Schedule, rounds: int) -> Schedule:
-    """b (t+1)/w for the first w rounds, then `schedule` from its own round 0."""
+    """Use the rate b (t+1)/w in the first w rounds, then `schedule` from its round 0."""
     if rounds == 0:
         return schedule
 

@@ -12,7 +12,7 @@ from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
 from fedopt.bench.workload import SEED, BenchmarkWorkload
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.processes import Processes
-from fedopt.engine.round import Setting, own, run_round
+from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged
 
@@ -40,7 +40,7 @@ class EngineRounds:
             federation = problem.federation()
             self._executor.load(problem, federation, ())
             algorithm = problem.algorithm()
-            self._setting = Setting(
+            self._setup = TrainingSetup(
                 algorithm=algorithm,
                 executor=self._executor,
                 clients=federation.train,
@@ -49,7 +49,7 @@ class EngineRounds:
                 seed=SEED,
                 table=MemoryTable(),
             )
-            self._state = own(self._setting, algorithm.init(workload.x))
+            self._state = algorithm.init(self._executor.share(workload.x))
             self._t = 0
             with PeakMemory(os.getpid(), only=[os.getpid(), *self._executor.pids]) as peak:
                 self.run_round()
@@ -63,9 +63,7 @@ class EngineRounds:
         """Run the next round from the current state."""
         with single_thread():
             start = time.perf_counter()
-            self._state, report = run_round(
-                self._setting, self._state, self._t, self._workload.client_lr, 1.0, in_place=True
-            )
+            self._state, report = run_round(self._setup, self._state, self._t, self._workload.client_lr, 1.0)
             seconds = time.perf_counter() - start
         if report.clients != len(self._workload.examples):
             raise Diverged(

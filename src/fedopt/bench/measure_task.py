@@ -57,7 +57,7 @@ class _Peers:
 
 def measure_task(task: str, options: BenchOptions, log: Log) -> dict[str, Any]:
     """Return the numbers of one task as they appear in the JSON output."""
-    allocation.give_back()  # memory of earlier tasks must not count
+    allocation.release_unused_memory()  # memory of earlier tasks must not count
     with TemporaryDirectory(prefix="fedopt-bench-") as directory, ExitStack() as stack:
         workload = build_workload(task, Path(directory), options.clients, options.steps)
         log(_describe(workload))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, Entry, keywords
+from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmEntry, keywords
 from fedopt.tasks import TASKS, Task
 from fedopt.tasks.base import LogRange, PaperSettings, Rates
 
@@ -88,7 +88,7 @@ def _some(names: tuple[str, ...]) -> str:
     return "any" if names == tuple(OPTIMIZERS) else ", ".join(names) or "a rule of its own"
 
 
-def _options(entry: Entry) -> list[str]:
+def _options(entry: AlgorithmEntry) -> list[str]:
     """Options of the algorithm and of its server optimizer where there is only one."""
     found = [f"{side}.{key}" for side, factory in entry.options.items() for key in keywords(factory)]
     if len(entry.servers) == 1:

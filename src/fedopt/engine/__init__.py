@@ -1,1 +1,1 @@
-"""How a round runs: sampling, executors, aggregation, evaluation, the loop. `round.py` is where to begin."""
+"""Run a round: sampling, executors, aggregation, evaluation, training loop. Start with `round.py`."""

@@ -1,8 +1,8 @@
-"""The weighted mean of what clients return, summed in a fixed order.
+"""The weighted mean of the vectors that clients return, summed in a fixed order.
 
-Floating-point addition is not associative, so the order is part of the result: clients are added in
-cohort order within blocks of fixed size, and the blocks in order. It is the same on every executor and
-for every number of workers, and a cluster can send one sum per block.
+Floating-point addition is not associative, so the order of summation is part of the result. Clients are added
+in cohort order within blocks of a fixed size, and blocks are added in order. The order does not depend on the
+executor or the number of workers, and a cluster can send one sum per block.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 import torch
 
 from fedopt.algorithms.base import Vector
-from fedopt.models.sparse_rows import Part
+from fedopt.models.sparse_rows import SparseRows
 
 BLOCK = 8
 
 
 class BlockedMean:
-    """sum_i w_i r_i / sum_i w_i for each returned vector; `add` must be called in cohort order.
+    """sum_i w_i r_i / sum_i w_i for each returned vector; call `add` in cohort order.
 
-    A client that is left out still takes its place in its block: call `skip`. What clients return may be
-    the parts of vectors that they touched; the rest counts as zero.
+    Call `skip` for a client that is left out, because it keeps its position in the block. All clients of a
+    round return full vectors, or all return vectors with sparse rows; missing rows count as zero.
 
     >>> mean = BlockedMean()
     >>> mean.add(1.0, [torch.tensor([1.0, 2.0])]); mean.add(3.0, [torch.tensor([5.0, 6.0])])
@@ -30,16 +30,16 @@ class BlockedMean:
     """
 
     def __init__(self) -> None:
-        self._total: _Sum | _TouchedSum | None = None
-        self._block: _Sum | _TouchedSum | None = None
+        self._total: _DenseSum | _SparseSum | None = None
+        self._block: _DenseSum | _SparseSum | None = None
         self._filled = 0
         self.weight = 0.0
         self.count = 0
 
-    def add(self, weight: float, vectors: Sequence[Vector], part: Part | None = None) -> None:
+    def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None = None) -> None:
         if self._block is None:
-            self._block = _Sum() if part is None else _TouchedSum(part, len(vectors))
-        self._block.add(weight, vectors, part)
+            self._block = _DenseSum() if rows is None else _SparseSum(rows, len(vectors))
+        self._block.add(weight, vectors, rows)
         self.weight += weight
         self.count += 1
         self._advance()
@@ -57,37 +57,40 @@ class BlockedMean:
         if self._total is None:
             self._total = self._block
         elif self._block is not None:
-            self._total.add(1.0, self._block.vectors(), self._block.part())
+            self._total.add(1.0, self._block.vectors(), self._block.rows())
         self._block = None
 
     def value(self) -> tuple[Vector, ...] | None:
-        """The means, or None if every client was left out. Ends the sum: to be called once."""
-        found = self.touched()
-        if found is None:
+        """Return the means as full vectors, or None without any client. Call it once, at the end."""
+        sparse = self.sparse_value()
+        if sparse is None:
             return None if self._total is None else self._means(self._total)
-        part, means = found
-        whole = tuple(torch.zeros(part.whole) for _ in means)
-        for vector, mean in zip(whole, means, strict=True):
-            part.put(vector, mean)
-        return whole
+        rows, means = sparse
+        full = tuple(torch.zeros(rows.full_size) for _ in means)
+        for vector, mean in zip(full, means, strict=True):
+            rows.put(vector, mean)
+        return full
 
-    def touched(self) -> tuple[Part, tuple[Vector, ...]] | None:
-        """The part that some client touched and its means, where clients return parts; that ends the sum."""
+    def sparse_value(self) -> tuple[SparseRows, tuple[Vector, ...]] | None:
+        """Return the rows of all clients together and the means with these rows; None for full vectors.
+
+        Call it at most once, at the end.
+        """
         self._close_block()
-        part = None if self._total is None else self._total.part()
-        return None if self._total is None or part is None else (part, self._means(self._total))
+        rows = None if self._total is None else self._total.rows()
+        return None if self._total is None or rows is None else (rows, self._means(self._total))
 
-    def _means(self, total: _Sum | _TouchedSum) -> tuple[Vector, ...]:
+    def _means(self, total: _DenseSum | _SparseSum) -> tuple[Vector, ...]:
         return tuple(v.div_(self.weight) for v in total.vectors())
 
 
-class _Sum:
-    """Of whole vectors."""
+class _DenseSum:
+    """A weighted sum of full vectors."""
 
     def __init__(self) -> None:
         self._vectors: list[Vector] = []
 
-    def add(self, weight: float, vectors: Sequence[Vector], part: Part | None) -> None:
+    def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None) -> None:
         if not self._vectors:
             self._vectors = [weight * v for v in vectors]
             return
@@ -97,34 +100,34 @@ class _Sum:
     def vectors(self) -> list[Vector]:
         return self._vectors
 
-    def part(self) -> None:
+    def rows(self) -> None:
         return None
 
 
-class _TouchedSum:
-    """Of parts: the rows that one of them has stand one after the other as they came, the rest follows."""
+class _SparseSum:
+    """A weighted sum of vectors with sparse rows. Rows are stored in the order in which they first occur."""
 
-    def __init__(self, like: Part, count: int) -> None:
+    def __init__(self, like: SparseRows, count: int) -> None:
         self._like = like
-        self._places = torch.full((like.height,), -1)  # where a row of the whole stands here
+        self._positions = torch.full((like.height,), -1)  # position of each row of the table in the sum
         self._rows: list[torch.Tensor] = []
         self._filled = 0
-        self._sums = [torch.empty(like.whole) for _ in range(count)]  # what is not filled takes no memory
+        self._sums = [torch.empty(like.full_size) for _ in range(count)]  # pages are allocated on first use
         self._remainders = [torch.zeros(like.rest) for _ in range(count)]
 
-    def add(self, weight: float, vectors: Sequence[Vector], part: Part | None) -> None:
-        assert part is not None  # all clients of a round return parts, or none does
-        fresh = part.rows[self._places[part.rows] < 0]
-        begin, end = self._filled, self._filled + len(fresh)
-        self._places[fresh] = torch.arange(begin, end)
-        self._rows.append(fresh)
+    def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None) -> None:
+        assert rows is not None  # all clients of a round return sparse rows, or none does
+        new = rows.rows[self._positions[rows.rows] < 0]
+        begin, end = self._filled, self._filled + len(new)
+        self._positions[new] = torch.arange(begin, end)
+        self._rows.append(new)
         self._filled = end
-        places = self._places[part.rows]
+        positions = self._positions[rows.rows]
         for total, remainder, vector in zip(self._sums, self._remainders, vectors, strict=True):
-            sums, _ = part.split(total, part.height)
-            rows, others = part.split(vector, len(part.rows))
+            sums, _ = rows.split(total, rows.height)
+            values, others = rows.split(vector, len(rows.rows))
             sums[begin:end] = 0
-            sums.index_add_(0, places, rows, alpha=weight)
+            sums.index_add_(0, positions, values, alpha=weight)
             remainder.add_(others, alpha=weight)
 
     def vectors(self) -> list[Vector]:
@@ -133,5 +136,5 @@ class _TouchedSum:
             total[size : size + len(remainder)] = remainder
         return [total[: size + self._like.rest] for total in self._sums]
 
-    def part(self) -> Part:
+    def rows(self) -> SparseRows:
         return self._like._replace(rows=torch.cat(self._rows))

@@ -1,7 +1,7 @@
-"""Freed vectors stay with the process: the next one takes their place.
+"""Keep freed memory in the process, so that the next large vector can reuse it.
 
-By default glibc gives the pages of a large vector back to the system and faults them in again one by one for
-the next, which costs as much as several passes over the vector. Other systems and C libraries are left alone.
+By default glibc returns the pages of a large vector to the system and faults them in again one by one for the
+next vector. This costs as much as several passes over the vector. Other C libraries are not changed.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from __future__ import annotations
 import ctypes
 import sys
 
-_KEPT = 512 << 20  # bytes that may lie unused at the end of the heap
-ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(_KEPT)}  # for processes to be started
+_KEPT_BYTES = 512 << 20  # unused memory that may stay at the end of the heap
+# For processes that are started later.
+ENVIRONMENT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(_KEPT_BYTES)}
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # from glibc's malloc.h
 
 
 def keep_freed_memory() -> None:
-    """The same for the process that calls it; not for one that is somebody else's."""
-    _call("mallopt", _M_MMAP_MAX, 0)
-    _call("mallopt", _M_TRIM_THRESHOLD, _KEPT)
+    """Change the settings of this process. Only a program should call this, never a library function."""
+    _call_glibc("mallopt", _M_MMAP_MAX, 0)
+    _call_glibc("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def give_back() -> None:
-    """Give the system what lies unused."""
-    _call("malloc_trim", 0)
+def release_unused_memory() -> None:
+    """Return unused memory to the system."""
+    _call_glibc("malloc_trim", 0)
 
 
-def _call(name: str, *arguments: int) -> None:
+def _call_glibc(name: str, *arguments: int) -> None:
     function = getattr(ctypes.CDLL(None), name, None) if sys.platform.startswith("linux") else None
     if function is not None:
         function(*arguments)

@@ -1,4 +1,4 @@
-"""What clients keep between rounds (SCAFFOLD's c_i): rows exist only for clients that were seen."""
+"""Vectors that clients keep between rounds, such as SCAFFOLD's c_i. Only sampled clients have a row."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from fedopt.algorithms import Vector
 
 
 class ClientMemory(Protocol):
-    """A table of rows by client; a round's rows count from the next round on."""
+    """A table with a row of vectors for each client. A row can be read from the next round on."""
 
     def read(self, client: int) -> tuple[Vector, ...] | None: ...
 
     def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None: ...
 
     def discard(self, t: int) -> None:
-        """Take back what round t wrote."""
+        """Undo the writes of round t."""
 
 
 class MemoryTable:
-    """A table without a run directory behind it."""
+    """A table in memory, for runs without a directory."""
 
     def __init__(self) -> None:
         self._rows: dict[int, tuple[Vector, ...]] = {}

@@ -1,4 +1,4 @@
-"""Measuring a model: on a fixed sample of the test set during training, on every client afterwards."""
+"""Evaluate a model: on a fixed sample of the test set during training, on every client afterwards."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from fedopt import rng
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Split
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.worker import EVAL_BATCH, Measured, SampleJob, SplitJob
+from fedopt.engine.worker import EVAL_BATCH, EvaluationSums, SampleJob, SplitJob
 
 _SHARD = 5 * EVAL_BATCH
 
 
-def sample_size(split: Split, asked: int) -> int:
-    """How many examples an evaluation sample has; asking for 0 means all."""
+def sample_size(split: Split, requested: int) -> int:
+    """Return the number of examples in an evaluation sample. A request for 0 means all examples."""
     total = int(split.sizes.sum())
-    return min(asked, total) if asked else total
+    return min(requested, total) if requested else total
 
 
 def fixed_sample(split: Split, examples: int) -> Arrays:
-    """`examples` random examples of the split, the same in every run whatever its seed."""
+    """Return `examples` random examples of the split. All runs use the same examples, whatever their seed."""
     total = int(split.sizes.sum())
     if examples == total:
         return split.gather(np.arange(total))
@@ -34,36 +34,36 @@ def fixed_sample(split: Split, examples: int) -> Arrays:
     return split.gather(positions[:examples])
 
 
-def measure_sample(executor: Executor, x: Vector, examples: int) -> dict[str, float]:
-    """Loss and metrics over the evaluation sample."""
+def evaluate_sample(executor: Executor, x: Vector, examples: int) -> dict[str, float]:
+    """Return loss and metrics on the evaluation sample."""
     jobs = [SampleJob(a, min(a + _SHARD, examples)) for a in range(0, examples, _SHARD)]
-    return means(measured for measured, _ in executor.map(jobs, (x,)))
+    return means(sums for sums, _ in executor.map(jobs, (x,)))
 
 
-def measure_clients(executor: Executor, x: Vector, split: str, clients: int) -> list[Measured]:
-    """The sums of each client of a split; `means` of all of them is the metric over all examples."""
+def evaluate_clients(executor: Executor, x: Vector, split: str, clients: int) -> list[EvaluationSums]:
+    """Return the sums of each client of a split. Their `means` are the metrics over all examples."""
     jobs = [SplitJob(split, index) for index in range(clients)]
-    return [measured for measured, _ in executor.map(jobs, (x,))]
+    return [sums for sums, _ in executor.map(jobs, (x,))]
 
 
-def means(parts: Iterable[Measured]) -> dict[str, float]:
-    """Sums of the parts in their order, divided: the loss first, then each metric."""
+def means(parts: Iterable[EvaluationSums]) -> dict[str, float]:
+    """Add the sums in order and divide: the loss first, then each metric."""
     examples, loss = 0, 0.0
-    sums: dict[str, tuple[float, float]] = {}
+    totals: dict[str, tuple[float, float]] = {}
     for part in parts:
         examples, loss = examples + part.examples, loss + part.loss
-        for name, (above, below) in part.metrics.items():
-            a, b = sums.get(name, (0.0, 0.0))
-            sums[name] = (a + above, b + below)
-    ratios = {name: above / below if below else float("nan") for name, (above, below) in sums.items()}
-    return {"loss": loss / examples, **ratios}
+        for name, (numerator, denominator) in part.metrics.items():
+            a, b = totals.get(name, (0.0, 0.0))
+            totals[name] = (a + numerator, b + denominator)
+    metrics = {name: a / b if b else float("nan") for name, (a, b) in totals.items()}
+    return {"loss": loss / examples, **metrics}
 
 
 def is_evaluated(round: int, rounds: int, every: int, last_every: int) -> bool:
-    """Whether the model after `round` rounds is evaluated in a run of `rounds`.
+    """Return whether the model after `round` rounds is evaluated in a run of `rounds`.
 
-    Round 0, the last one, every `every`-th, and more densely in the last 100, over which the paper takes
-    its means.
+    These are round 0, the last round, every `every`-th round, and every `last_every`-th of the last 100
+    rounds, over which the paper averages.
 
     >>> [r for r in range(301) if is_evaluated(r, 300, 100, 25)]
     [0, 100, 200, 225, 250, 275, 300]

@@ -1,4 +1,4 @@
-"""The rounds of a run, one after the other. It knows nothing of files: who calls it writes things down."""
+"""The training loop: rounds and evaluations. It writes no files; its caller does."""
 
 from __future__ import annotations
 
@@ -9,69 +9,72 @@ from typing import Any, NamedTuple
 
 from fedopt.algorithms import State
 from fedopt.algorithms.schedules import Schedule
-from fedopt.engine.evaluate import is_evaluated, measure_sample
-from fedopt.engine.round import Report, Setting, own, run_round
+from fedopt.engine.evaluate import evaluate_sample, is_evaluated
+from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
+from fedopt.engine.round import RoundReport, TrainingSetup, run_round
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged, RunError
 
 
 class Position(NamedTuple):
-    """Where a run stands: all that is needed to go on from here, beside the clients' table."""
+    """The position of a run. Together with the clients' table, it is all that a resumed run needs."""
 
-    round: int  # rounds done
+    round: int  # number of completed rounds
     state: State
     client_schedule: Mapping[str, Any]
     server_schedule: Mapping[str, Any]
     bytes_total: int = 0
-    stalled: int = 0  # rounds in a row without a finite client
+    stalled: int = 0  # number of consecutive rounds without a finite client
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How long a run goes on and what it does on the way."""
+class TrainingPlan:
+    """Number of rounds, learning rates and evaluations of a run."""
 
     rounds: int
     client_rate: Schedule
     server_rate: Schedule
-    sample: int  # examples in the evaluation sample
+    sample: int  # number of examples in the evaluation sample
     eval_every: int
     eval_last_every: int
-    patience: int  # rounds without a finite client before the run is given up
+    patience: int  # number of consecutive rounds without a finite client after which the run stops
 
 
 class Step(NamedTuple):
-    """What happened: a round (None for the evaluation before the first) and perhaps an evaluation."""
+    """One round and its evaluation, if there is one. The first step of a run has no round (None)."""
 
     position: Position
-    report: Report | None
+    report: RoundReport | None
     rates: tuple[float, float] | None  # eta_l, eta
     evaluation: dict[str, float] | None
 
 
-def start(state: State, plan: Plan) -> Position:
+def start(state: State, plan: TrainingPlan) -> Position:
     return Position(0, state, plan.client_rate.init, plan.server_rate.init)
 
 
-def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, None, None]:
-    """Rounds from `position` on, each as a `Step`; raises RunError when the run no longer trains.
+def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Generator[Step, None, None]:
+    """Yield the rounds from `position` on as steps. Raise an error when the run no longer trains.
 
-    The vectors of a step are valid until the next one is asked for.
+    The vectors of a step are valid until the next step.
     """
 
-    def evaluated(at: Position) -> dict[str, float] | None:
-        if not is_evaluated(at.round, plan.rounds, plan.eval_every, plan.eval_last_every):
+    def evaluate(position: Position) -> dict[str, float] | None:
+        if not is_evaluated(position.round, plan.rounds, plan.eval_every, plan.eval_last_every):
             return None
-        return measure_sample(setting.executor, at.state.x, plan.sample)
+        return evaluate_sample(setup.executor, position.state.x, plan.sample)
 
     with single_thread():
-        position = position._replace(state=own(setting, position.state))
+        if SERVER_ON_SPARSE_ROWS.applies(setup.algorithm):  # rounds overwrite this copy of x
+            x = setup.executor.share(position.state.x)
+            position = position._replace(state=position.state._replace(x=x))
         if position.round == 0:
-            yield Step(position, None, None, evaluated(position))
+            yield Step(position, None, None, evaluate(position))
         while position.round < plan.rounds:
             t = position.round
             eta_l = plan.client_rate.rate(t, position.client_schedule)
             eta = plan.server_rate.rate(t, position.server_schedule)
-            state, report = run_round(setting, position.state, t, eta_l, eta, in_place=True)
+            state, report = run_round(setup, position.state, t, eta_l, eta)
             loss = report.loss if report.loss is not None else float("nan")
             trained = report.clients > 0 and (report.loss is None or isfinite(loss))
             position = Position(
@@ -82,13 +85,13 @@ def train(setting: Setting, plan: Plan, position: Position) -> Generator[Step, N
                 bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
                 stalled=0 if trained else position.stalled + 1,
             )
-            yield Step(position, report, (eta_l, eta), evaluated(position))
+            yield Step(position, report, (eta_l, eta), evaluate(position))
             if position.stalled >= min(plan.patience, plan.rounds):
-                raise _given_up(position, report)
+                raise _stalled_error(position, report)
 
 
-def _given_up(position: Position, report: Report) -> RunError:
-    """What ends a run which no longer trains."""
+def _stalled_error(position: Position, report: RoundReport) -> RunError:
+    """Build the error that ends a run without finite updates."""
     if report.skipped and not report.diverged:
         return RunError(
             f"round {position.round}: no client has examples for one batch; set client.drop_last=false "
@@ -97,5 +100,7 @@ def _given_up(position: Position, report: Report) -> RunError:
     names = ", ".join(report.diverged[:5]) + (", ..." if len(report.diverged) > 5 else "")
     return Diverged(
         f"round {position.round}: no finite update for {position.stalled} rounds in a row "
-        f"(clients {names}); try a smaller client.lr or server.lr"
+        f"(clients {names}); try a smaller client.lr or server.lr",
+        round=position.round,
+        clients=report.diverged,
     )

@@ -1,4 +1,4 @@
-"""Everything that running a client needs, the same in every process and free of open files."""
+"""Everything that is needed to train a client: the same in every process, without open files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def no_profile(section: str, t: int) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class LocalWork:
-    """What a client does in a round: E epochs or K steps over its batches, reshuffled each epoch."""
+    """The local work of a client in a round: E epochs or K steps over its batches, shuffled in each epoch."""
 
     batch_size: int
     epochs: int = 1
@@ -42,17 +42,17 @@ class LocalWork:
             return 0
         return self.steps if self.steps is not None else self.epochs * per_epoch
 
-    def effort(self, examples: int) -> float:
-        """How much work a client is, in examples; its coming and going is about half a batch."""
+    def cost(self, examples: int) -> float:
+        """Return the expected cost of a client in examples. The overhead is about half a batch."""
         trained = self.epochs * examples if self.steps is None else self.steps * self.batch_size
         return trained + self.batch_size / 2
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A task with its options applied and an algorithm, ready to be sent to a worker.
+    """A task with its options and an algorithm, ready to be sent to a worker.
 
-    Fields that are functions must be importable by name where several processes are used.
+    If several processes are used, all functions must be importable by name.
     """
 
     federation: Callable[[], Federation]
@@ -70,3 +70,22 @@ class Problem:
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None
     touched: Touched | None = None
     profile: Profile = no_profile  # set by benchmarks to measure where the time goes
+
+    def objective(
+        self,
+        module: nn.Module,
+        inputs: Tensor,
+        targets: Tensor,
+        examples: int | Tensor,
+        weights: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the training objective f_i(x; b) on a batch of `examples`, and the batch's mean loss.
+
+        `weights` are the weights of the rows in the mean loss. None means equal weights.
+        """
+        losses = self.loss(module(inputs), targets)
+        mean = losses.mean() if weights is None else (losses * weights).sum()
+        objective = mean * examples if self.reduction == "sum" else mean
+        if self.penalty is not None:
+            objective = objective + self.penalty(module)
+        return objective, mean.detach()

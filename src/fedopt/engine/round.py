@@ -1,6 +1,6 @@
 """A round of any federated algorithm, as in Algorithm 1: start reading here.
 
-seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i, what it keeps)
+seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i, kept vectors)
         -> weighted mean Delta_t -> algorithm.server -> x_{t+1}
 """
 
@@ -10,23 +10,21 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
-import torch
-
 from fedopt.algorithms import Algorithm, Round, State, Vector
-from fedopt.algorithms.base import Still
-from fedopt.algorithms.state import flatten, is_finite, mapped
+from fedopt.algorithms.state import flatten, is_finite, map_vectors
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.client_state import ClientMemory
 from fedopt.engine.executors.base import Executor
+from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.sampling import Sampler, longest_first
-from fedopt.engine.worker import ClientJob, Outcome
-from fedopt.errors import UserError
+from fedopt.engine.worker import ClientJob, ClientReport
+from fedopt.errors import ModelError
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What stays the same from round to round."""
+class TrainingSetup:
+    """The parts of training that are the same in every round."""
 
     algorithm: Algorithm
     executor: Executor
@@ -37,90 +35,69 @@ class Setting:
     table: ClientMemory
 
 
-class Report(NamedTuple):
-    """A round in numbers."""
+class RoundReport(NamedTuple):
+    """Statistics of one round."""
 
     loss: float | None  # mean train loss of the cohort during its local work; None without a finite client
-    clients: int  # clients in the mean
-    rejected: tuple[str, ...]  # clients left out because their update was not finite
-    diverged: tuple[str, ...]  # those, and clients in the mean whose loss was not finite
-    skipped: int  # clients with fewer examples than one batch, where short batches are dropped
-    examples: int  # processed
+    clients: int  # number of clients in the mean
+    rejected: tuple[str, ...]  # clients that were left out because their update was not finite
+    diverged: tuple[str, ...]  # rejected clients, and clients in the mean whose loss was not finite
+    skipped: int  # number of clients with fewer examples than one batch, if short batches are dropped
+    examples: int  # number of processed examples
     bytes_down: int
     bytes_up: int
 
 
 def run_round(
-    setting: Setting, state: State, t: int, eta_l: float, eta: float, in_place: bool = False
-) -> tuple[State, Report]:
-    """Round t: x_t in `state`, x_{t+1} in what is returned.
+    setup: TrainingSetup, state: State, t: int, eta_l: float, eta: float
+) -> tuple[State, RoundReport]:
+    """Run round t: x_t is in `state`, x_{t+1} in the returned state.
 
-    `in_place` allows the round to change the vectors of `state`, which come from `own`.
+    The round may overwrite `state.x` (see `SERVER_ON_SPARSE_ROWS`). Continue with the returned state.
     """
-    algorithm, clients = setting.algorithm, setting.clients
+    algorithm, clients = setup.algorithm, setup.clients
     population, returned = len(clients.ids), len(algorithm.returns)
-    cohort = setting.sampler(setting.seed, t, population, setting.cohort)  # Sample a subset S of clients
+    cohort = setup.sampler(setup.seed, t, population, setup.cohort)  # Sample a subset S of clients
     cohort = longest_first(cohort, clients.sizes)
     round = Round(t, eta_l, eta, len(cohort), population)
 
     mean, tally = BlockedMean(), _Tally(clients)
     jobs = [ClientJob(round, i, int(clients.sizes[i])) for i in cohort]
-    for outcome, vectors in setting.executor.map(jobs, algorithm.sent(state), setting.table.read):
-        if not tally.accepts(outcome, vectors):
+    for client, vectors in setup.executor.map(jobs, algorithm.sent(state), setup.table.read):
+        if not tally.accepts(client, vectors):
             mean.skip()
             continue
-        mean.add(outcome.weight, vectors[:returned], outcome.part)  # Delta_t = sum_i n_i / n Delta_i
+        mean.add(client.weight, vectors[:returned], client.rows)  # Delta_t = sum_i n_i / n Delta_i
         if algorithm.keeps:
-            setting.table.write(t, outcome.client, vectors[returned:])
+            setup.table.write(t, client.client, vectors[returned:])
 
     if mean.count:
-        after = _server(algorithm, state, mean, round._replace(cohort=mean.count), in_place)
+        after = _server_update(algorithm, state, mean, round._replace(cohort=mean.count))
         if after is not None:
             state = after
-        else:  # the mean was finite, the step was not: everything stays as it is
-            setting.table.discard(t)
+        else:  # the mean was finite, but the step was not: nothing changes
+            setup.table.discard(t)
             tally.reject_all()
     return state, tally.report(algorithm, len(cohort), len(state.x))
 
 
-def own(setting: Setting, state: State) -> State:
-    """A state for rounds in place: a copy, of which clients see what they are sent."""
-    algorithm = setting.algorithm
-    if not isinstance(algorithm.server, Still):
-        return state  # every round makes a new one
-    state = mapped(state, torch.clone)
-    if algorithm.sends[0] != "x":  # an evaluation sends x alone, and it would take the first one's place
-        return state
-    shared = setting.executor.share(algorithm.sent(state))
-    return state._replace(**dict(zip(algorithm.sends, shared, strict=True)))
-
-
-def _server(
-    algorithm: Algorithm, state: State, mean: BlockedMean, round: Round, in_place: bool
-) -> State | None:
-    """x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t), or None if that is not finite.
-
-    Where clients touched a part of the model and the server leaves the rest of its state alone, that part is
-    all it gets.
-    """
-    touched = mean.touched() if isinstance(algorithm.server, Still) else None
-    if touched is None:
-        after = _checked(state, algorithm.server(state, mean.value() or (), round))
+def _server_update(algorithm: Algorithm, state: State, mean: BlockedMean, round: Round) -> State | None:
+    """Return x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t), or None if it is not finite."""
+    sparse = mean.sparse_value() if SERVER_ON_SPARSE_ROWS.applies(algorithm) else None
+    if sparse is None:
+        after = algorithm.server(state, mean.value() or (), round)
+        _check_form(state, after)
         return after if is_finite(after) else None
-    part, means = touched
-    few = mapped(state, part.take)
-    after = _checked(few, algorithm.server(few, means, round))
+    rows, delta = sparse
+    after = algorithm.server(map_vectors(state, rows.take), delta, round)
     if not is_finite(after):
         return None
-    if not in_place:
-        state = mapped(state, torch.clone)
-    for vector, changed in zip(flatten(state).values(), flatten(after).values(), strict=True):
-        part.put(vector, changed)
+    rows.put(state.x, after.x)
     return state
 
 
 class _Tally:
-    """Which clients took part and how it went, while the round runs."""
+    """Counts the clients and losses of a round while it runs."""
 
     def __init__(self, clients: Split) -> None:
         self._clients = clients
@@ -129,25 +106,25 @@ class _Tally:
         self._diverged: list[str] = []
         self._loss, self._examples = 0.0, 0
 
-    def accepts(self, outcome: Outcome, vectors: tuple[Vector, ...]) -> bool:
-        """Whether a client enters the mean: it had a batch to train on, and its update is finite."""
+    def accepts(self, client: ClientReport, vectors: tuple[Vector, ...]) -> bool:
+        """Record a client. Return whether it enters the mean: it had a batch, and its update is finite."""
         if not vectors:
             return False
-        name = self._clients.ids[outcome.client]
-        (self._accepted if outcome.finite else self._rejected).append(name)
-        if not (outcome.finite and isfinite(outcome.loss)):
+        name = self._clients.ids[client.client]
+        (self._accepted if client.finite else self._rejected).append(name)
+        if not (client.finite and isfinite(client.loss)):
             self._diverged.append(name)
-        if outcome.finite:
-            self._loss, self._examples = self._loss + outcome.loss, self._examples + outcome.examples
-        return outcome.finite
+        if client.finite:
+            self._loss, self._examples = self._loss + client.loss, self._examples + client.examples
+        return client.finite
 
     def reject_all(self) -> None:
         self._accepted, self._rejected = [], [*self._accepted, *self._rejected]
         self._diverged = self._rejected
 
-    def report(self, algorithm: Algorithm, cohort: int, d: int) -> Report:
+    def report(self, algorithm: Algorithm, cohort: int, d: int) -> RoundReport:
         accepted, rejected = len(self._accepted), len(self._rejected)
-        return Report(
+        return RoundReport(
             loss=self._loss / self._examples if accepted and self._examples else None,
             clients=accepted,
             rejected=tuple(self._rejected),
@@ -159,12 +136,12 @@ class _Tally:
         )
 
 
-def _checked(before: State, after: State) -> State:
-    """The server's state keeps its form: what `init` did not make, a resumed run would not find."""
+def _check_form(before: State, after: State) -> None:
+    """Check that the server keeps the form of its state, which resumed runs rely on."""
     shapes = [{name: v.shape for name, v in flatten(state).items()} for state in (before, after)]
     if shapes[0] != shapes[1]:
-        raise UserError(
-            f"the server's update returned the vectors {', '.join(shapes[1]) or 'none'} and init made "
-            f"{', '.join(shapes[0])}; give the optimizer an init: fedopt.Optimizer(update, init)"
+        raise ModelError(
+            f"the server's update returned the vectors {', '.join(shapes[1]) or 'none'}, but init made "
+            f"{', '.join(shapes[0])}; give the optimizer an init: fedopt.Optimizer(update, init)",
+            what="server",
         )
-    return after

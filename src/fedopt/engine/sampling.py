@@ -1,4 +1,4 @@
-"""Which clients take part in round t: a function of the seed and t, so that resuming needs no replay."""
+"""Sample the clients of round t. The result depends on the seed and t only, so resuming needs no replay."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Sampler = Callable[[int, int, int, int], list[int]]  # (seed, t, population, coh
 
 
 def uniform(seed: int, t: int, population: int, cohort: int) -> list[int]:
-    """Without replacement within a round, independent across rounds."""
+    """Sample without replacement within a round, and independently across rounds."""
     chosen = rng.generator(seed, "cohort", t).choice(population, size=cohort, replace=False)
     return [int(i) for i in chosen]
 
 
 def as_run(seed: int, t: int, population: int, cohort: int) -> list[int]:
-    """The authors' sequence: a Lehmer generator of round seeds over clients sorted by id.
+    """Sample as the authors' code: a Lehmer generator yields a seed per round; clients are sorted by id.
 
     The paper's runs used seed 1.
 
@@ -37,8 +37,8 @@ SAMPLERS: dict[str, Sampler] = {"uniform": uniform, "as_run": as_run}
 
 
 def longest_first(cohort: list[int], sizes: NDArray[np.int64]) -> list[int]:
-    """The order in which a cohort is run and summed: by size, so that no worker waits for a late giant.
+    """Sort a cohort by size, so that no worker waits for a large client that starts late.
 
-    It depends on the cohort and the data alone, never on the workers.
+    Clients are trained and summed in this order. It depends on the cohort and the data only.
     """
     return sorted(cohort, key=lambda i: -int(sizes[i]))

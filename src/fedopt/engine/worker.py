@@ -1,4 +1,4 @@
-"""What a worker does: run one client, or measure the model on some examples. One body for every executor."""
+"""Train one client, or evaluate the model on some examples. All executors run this code."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 import torch
 
 from fedopt import rng
-from fedopt.algorithms.base import ClientResult, Round, Still, Vector
+from fedopt.algorithms.base import ClientResult, Round, Vector
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork, tensors
-from fedopt.engine.in_place_sgd import in_place
+from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
 from fedopt.engine.problem import Problem
-from fedopt.errors import FedoptError, RunError, UserError
+from fedopt.errors import FedoptError, ModelError, WorkerError
+from fedopt.models.capabilities import self_updating_layers
 from fedopt.models.flat import Flat, aligned
-from fedopt.models.sparse_rows import Part
+from fedopt.models.sparse_rows import SparseRows
 
-EVAL_BATCH = 100  # examples, as the authors; fixed, because a sum of floats depends on how it is cut
+EVAL_BATCH = 100  # examples, as in the authors' code; fixed, because the sum depends on the batches
 
 
 class ClientJob(NamedTuple):
@@ -29,18 +30,18 @@ class ClientJob(NamedTuple):
 
     round: Round
     client: int
-    examples: int = 0  # which it has, for those who plan
+    examples: int = 0  # number of examples of the client, for load balancing
 
 
 class SampleJob(NamedTuple):
-    """Measure the model on rows start to stop of the evaluation sample."""
+    """Evaluate the model on rows start to stop of the evaluation sample."""
 
     start: int
     stop: int
 
 
 class SplitJob(NamedTuple):
-    """Measure the model on all examples of one client of a split."""
+    """Evaluate the model on all examples of one client of a split."""
 
     split: str
     client: int
@@ -49,20 +50,20 @@ class SplitJob(NamedTuple):
 Job = ClientJob | SampleJob | SplitJob
 
 
-class Outcome(NamedTuple):
-    """A trained client, in numbers; its vectors travel beside it."""
+class ClientReport(NamedTuple):
+    """Statistics of one trained client. Its vectors are passed separately."""
 
     client: int
     weight: float
     steps: int
     examples: int
     loss: float  # sum over the processed examples
-    finite: bool  # all that it returns and keeps
-    part: Part | None = None  # of the model that its vectors hold; None: the whole
+    finite: bool  # whether all returned and kept vectors are finite
+    rows: SparseRows | None = None  # the rows of the model that its vectors hold; None: all of them
 
 
-class Measured(NamedTuple):
-    """Sums over some examples: loss, and numerator and denominator of each metric."""
+class EvaluationSums(NamedTuple):
+    """Sums over some examples: the loss, and numerator and denominator of each metric."""
 
     examples: int
     loss: float
@@ -71,12 +72,12 @@ class Measured(NamedTuple):
 
 @contextmanager
 def single_thread() -> Iterator[None]:
-    """One thread and no flushing of denormal numbers, as in the workers, because both change results.
+    """Use one thread and do not flush denormal numbers, as in worker processes: both change results.
 
-    What the user had set is restored afterwards.
+    The user's settings are restored at the end.
     """
     threads = torch.get_num_threads()
-    flushes = bool(torch.full((1,), 1e-39) * 1 == 0)  # torch does not tell otherwise
+    flushes = bool(torch.full((1,), 1e-39) * 1 == 0)  # torch has no function for this
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
     try:
@@ -88,12 +89,12 @@ def single_thread() -> Iterator[None]:
 
 @contextmanager
 def seeded(*parts: int | str) -> Iterator[None]:
-    """torch's default generator, which nn.Dropout and initialisers use, seeded here and restored after."""
+    """Seed torch's default generator, which nn.Dropout and initialisers use, and restore it at the end."""
     seed = rng.torch_seed(*parts)
     before = torch.get_rng_state()
     if torch.accelerator.is_available():
-        torch.manual_seed(seed)  # those of the devices as well
-    else:  # the same, without the half millisecond that noting this for other devices takes
+        torch.manual_seed(seed)  # also seeds the generators of the devices
+    else:  # the same without the half millisecond that torch spends on other devices
         torch.default_generator.manual_seed(seed)
     try:
         yield
@@ -102,20 +103,23 @@ def seeded(*parts: int | str) -> Iterator[None]:
 
 
 def initial_vector(problem: Problem) -> Vector:
-    """x_0: the model's initialisation under this run's seed, in one thread (QR depends on their number)."""
+    """Return x_0: the model initialised with the seed of the run. One thread, because QR depends on it."""
     with single_thread(), seeded(problem.seed, "init"):
         try:
             return Flat(problem.model(), problem.buffers).read()
         except FedoptError:
             raise
         except Exception as error:
-            raise UserError(
-                f"the model cannot be built: {type(error).__name__}: {' '.join(str(error).split())}"
-            ) from error
+            raise ModelError(f"the model cannot be built: {one_line(error)}", what="model") from error
 
 
-class Runner:
-    """Holds one model and the data of one problem, and runs jobs on them, one after the other."""
+def one_line(error: Exception) -> str:
+    """Return type and message of an exception on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+class Worker:
+    """Holds one model and the data of one problem, and runs jobs one after the other."""
 
     def __init__(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         with seeded(problem.seed, "init"):
@@ -123,47 +127,62 @@ class Runner:
         self.problem = problem
         self.federation = federation
         self.algorithm = problem.algorithm()
-        self.client = in_place(self.algorithm.client)
         self.sample = sample
-        self.work: Callable[..., ClientWork] = ClientWork  # `vectorised` has another
+        self._client = self._client_function()
+
+    def _client_function(self) -> Callable[..., ClientResult]:
+        """Return the algorithm's client, or a fast path with the same result."""
+        if IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module):
+            return self._sgd_in_place
+        return self.algorithm.client
+
+    def _sgd_in_place(self, work: ClientWork, x: Vector) -> ClientResult:
+        """Run Algorithm 1's client with SGD on one copy of x. It allocates no vector in a step."""
+        module = self.flat.module
+        fast = SELF_UPDATING_LAYERS.applies(self.algorithm, self.problem, module)
+        x_i = x.clone() if work.output is None else work.output[: len(x)].copy_(x)
+        work.sgd_in_place(x_i, self_updating_layers(module) if fast else ())
+        return ClientResult((x_i.sub_(x),))  # Delta_i
 
     def run(
         self,
         job: Job,
         sent: tuple[Vector, ...],
         kept: tuple[Vector, ...] | None,
-        room: Vector | None = None,
-    ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
-        """The job's numbers and, for a client, the vectors it returns followed by those it keeps.
+        output: Vector | None = None,
+    ) -> tuple[ClientReport | EvaluationSums, tuple[Vector, ...]]:
+        """Return the result of a job and, for a client, the vectors it returns followed by those it keeps.
 
-        `room` is memory in which the first of these may be made, where that saves a copy.
+        `output` is an optional preallocated buffer for the first vector, which can save a copy.
         """
         try:
-            return self._run(job, tuple(aligned(v) for v in sent), kept, room)
+            return self._run(job, tuple(aligned(v) for v in sent), kept, output)
         except FedoptError:
             raise
         except Exception as error:  # in the user's model, loss, data or algorithm
-            raise self._failure(job, error) from error
+            raise self._describe(job, error) from error
 
     def _run(
-        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None, room: Vector | None
-    ) -> tuple[Outcome | Measured, tuple[Vector, ...]]:
+        self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None, output: Vector | None
+    ) -> tuple[ClientReport | EvaluationSums, tuple[Vector, ...]]:
         if isinstance(job, ClientJob):
-            return self._train(job, sent, kept, room)
+            return self._train(job, sent, kept, output)
         if isinstance(job, SampleJob):
             arrays = tuple(a[job.start : job.stop] for a in self.sample)
         else:
             arrays = getattr(self.federation, job.split).client(job.client)
-        return self._measure(arrays, sent[0]), ()
+        return self._evaluate(arrays, sent[0]), ()
 
-    def _failure(self, job: Job, error: Exception) -> RunError:
-        """One line that names the client and the round, with the traceback as a note."""
-        where = "evaluation"
+    def _describe(self, job: Job, error: Exception) -> WorkerError:
+        """Name the client and the round of an error in one line. The traceback is a note."""
+        client, round, where = None, None, "evaluation"
         if isinstance(job, ClientJob):
-            where = f"client {self.federation.train.ids[job.client]!r} in round {job.round.t + 1}"
+            client, round = self.federation.train.ids[job.client], job.round.t + 1
+            where = f"client {client!r} in round {round}"
         elif isinstance(job, SplitJob):
-            where = f"evaluation of client {getattr(self.federation, job.split).ids[job.client]!r}"
-        failure = RunError(f"{where}: {type(error).__name__}: {' '.join(str(error).split())}")
+            client = getattr(self.federation, job.split).ids[job.client]
+            where = f"evaluation of client {client!r}"
+        failure = WorkerError(f"{where}: {one_line(error)}", client=client, round=round)
         failure.add_note(traceback.format_exc())
         return failure
 
@@ -172,64 +191,70 @@ class Runner:
         job: ClientJob,
         sent: tuple[Vector, ...],
         kept: tuple[Vector, ...] | None,
-        room: Vector | None,
-    ) -> tuple[Outcome, tuple[Vector, ...]]:
-        split = self.federation.train
-        client = split.ids[job.client]
-        arrays, part = self._touched(split.client(job.client))
-        work = self.work(self.problem, self.flat, arrays, client, job.round, kept, part)
-        work.room = room
+        output: Vector | None,
+    ) -> tuple[ClientReport, tuple[Vector, ...]]:
+        client = self.federation.train.ids[job.client]
+        arrays, rows = self.client_data(job.client)
+        work = self.client_work(arrays, client, job.round, kept, rows, output)
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
-            return Outcome(job.client, 0.0, 0, 0, 0.0, True), ()
-        if part is not None:
-            sent = tuple(part.take(v) for v in sent)
+            return ClientReport(job.client, 0.0, 0, 0, 0.0, True), ()
+        if rows is not None:
+            sent = tuple(rows.take(v) for v in sent)
         self.flat.train()
-        marks = self.flat.buffer_marks()
+        buffers = self.flat.buffer_versions()
         versions = [v._version for v in sent]
-        with (
-            seeded(self.problem.seed, "client", job.round.t, client),
-            self.problem.profile("client", job.round.t),
-        ):
-            result = self.client(work, *sent)
+        profile = self.problem.profile("client", job.round.t)
+        with seeded(self.problem.seed, "client", job.round.t, client), profile:
+            result = self._client(work, *sent)
         self._check_result(result, sent[0])
         if versions != [v._version for v in sent]:
-            raise UserError(
-                "a client changed what it was sent in place; write x_i = x_i - ..., not x_i -= ..."
+            raise ModelError(
+                "a client changed a vector it received in place; write x_i = x_i - ..., not x_i -= ...",
+                what="client",
+                client=client,
+                round=job.round.t + 1,
             )
-        self._refuse_changed_buffers(marks)
+        self._check_buffers(buffers)
         vectors = result.returns + result.keeps
         finite = all(map(all_finite, vectors))
-        books = work.books()
-        outcome = Outcome(job.client, work.weight(), books.steps, books.examples, books.loss, finite, part)
-        return outcome, vectors
+        return ClientReport(job.client, work.weight(), *work.statistics(), finite, rows), vectors
 
-    def _touched(self, arrays: Arrays) -> tuple[Arrays, Part | None]:
-        """A client's examples and the part of the model that they touch, where both sides allow for it."""
-        if self.problem.touched is None or not isinstance(self.algorithm.client, Still):
+    def client_work(self, *arguments: Any) -> ClientWork:
+        return ClientWork(self.problem, self.flat, *arguments)
+
+    def client_data(self, client: int) -> tuple[Arrays, SparseRows | None]:
+        """Return a client's examples and, if they are trained on sparse rows, these rows."""
+        arrays = self.federation.train.client(client)
+        if not CLIENT_ON_SPARSE_ROWS.applies(self.algorithm, self.problem, self.flat.module):
             return arrays, None
+        assert self.problem.touched is not None  # a condition of the fast path
         height, width = self.flat.shapes[0]
-        rows, numbered = self.problem.touched(arrays, height)
-        return numbered, Part(torch.from_numpy(rows), height, width, self.flat.d - height * width)
+        rows, renumbered = self.problem.touched(arrays, height)
+        return renumbered, SparseRows(torch.from_numpy(rows), height, width, self.flat.d - height * width)
 
     def _check_result(self, result: Any, x: Vector) -> None:
-        """Refuse what the algorithm did not declare: shared memory and the count of bytes rely on that."""
+        """Check a result against the algorithm's declaration, which shared memory and byte counts rely on."""
         algorithm = self.algorithm
         if not isinstance(result, ClientResult):
-            raise UserError(f"a client must return a ClientResult, not a {type(result).__name__}")
+            raise ModelError(
+                f"a client must return a ClientResult, not a {type(result).__name__}", what="client"
+            )
         counts = len(result.returns), len(result.keeps)
         if counts != (len(algorithm.returns), len(algorithm.keeps)):
-            raise UserError(
-                f"the algorithm declares returns={algorithm.returns} and keeps={algorithm.keeps}; its client "
-                f"gave {counts[0]} and {counts[1]} vectors"
+            raise ModelError(
+                f"the algorithm declares returns={algorithm.returns} and keeps={algorithm.keeps}, but its "
+                f"client returned {counts[0]} and {counts[1]} vectors",
+                what="client",
             )
         for vector in result.returns + result.keeps:
             if vector.shape != x.shape or vector.dtype != x.dtype:
-                raise UserError(
-                    f"a client's vectors must be like x, {tuple(x.shape)} {x.dtype}; one is "
-                    f"{tuple(vector.shape)} {vector.dtype}"
+                raise ModelError(
+                    f"the vectors of a client must be like x, {tuple(x.shape)} {x.dtype}; one is "
+                    f"{tuple(vector.shape)} {vector.dtype}",
+                    what="client",
                 )
 
-    def _measure(self, arrays: Arrays, x: Vector) -> Measured:
+    def _evaluate(self, arrays: Arrays, x: Vector) -> EvaluationSums:
         self.flat.bind(x)
         self.flat.module.eval()
         n, loss = len(arrays[0]), 0.0
@@ -243,12 +268,14 @@ class Runner:
                 loss += float(losses.cpu().double().sum()) if losses.ndim else float(losses) * len(targets)
                 for name, metric in self.problem.metrics.items():
                     sums[name] += [float(part.cpu().double().sum()) for part in metric(outputs, targets)]
-        return Measured(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
+        return EvaluationSums(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
 
-    def _refuse_changed_buffers(self, before: dict[str, tuple[int, int]]) -> None:
-        changed = [name for name, mark in self.flat.buffer_marks().items() if before.get(name) != mark]
+    def _check_buffers(self, before: dict[str, tuple[int, int]]) -> None:
+        after = self.flat.buffer_versions()
+        changed = [name for name, version in after.items() if before.get(name) != version]
         if changed:
-            raise UserError(
+            raise ModelError(
                 f"training changed buffer {changed[0]!r} of the model, which has no federated mean; "
-                "make it a parameter or keep it constant"
+                "make it a parameter or keep it constant",
+                what=changed[0],
             )

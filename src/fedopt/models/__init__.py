@@ -1,4 +1,4 @@
-"""The paper's networks, and any user's module as one flat vector."""
+"""The paper's networks, and any module as one flat vector."""
 
 from fedopt.models.emnist import Autoencoder, CharacterCNN
 from fedopt.models.flat import Flat

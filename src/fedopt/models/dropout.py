@@ -1,4 +1,4 @@
-"""Dropout whose masks cost little beside the layers that they are for."""
+"""Dropout with masks from random bytes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LEVELS = 256
 
 
 class Dropout(nn.Dropout):
-    """nn.Dropout at a rate of so many 256ths: a byte from torch's generator decides on each number.
+    """nn.Dropout for rates that are multiples of 1/256: one random byte decides on each element.
 
-    torch draws a number of 32 bits or more for each, which takes as long as a small layer; bytes that are
-    drawn eight at a time take a fifth of that.
+    torch draws at least 32 bits for each element, which takes as long as a small layer. Drawing eight bytes
+    at a time takes a fifth of that.
     """
 
     def __init__(self, rate: float) -> None:
@@ -23,7 +23,7 @@ class Dropout(nn.Dropout):
         self._kept = int(kept)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self._kept == _LEVELS:  # which is no byte
+        if not self.training or self._kept == _LEVELS:  # 256 does not fit in a byte
             return x
         words = torch.empty(-(-x.numel() // 8), dtype=torch.int64).random_(-(1 << 63), None)
         kept = words.view(torch.uint8)[: x.numel()] < self._kept

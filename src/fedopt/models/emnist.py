@@ -1,7 +1,7 @@
 """The two EMNIST networks, with the paper's parameter counts (its tables in the appendix).
 
-Where the tables and the authors' code differ, `activations` decides: "as_run" is the code, for which
-the published rates were tuned, "as_printed" the tables.
+The tables and the authors' code differ in some activations. `activations="as_run"` follows the code, for
+which the published rates were tuned; "as_printed" follows the tables.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ACTIVATIONS = ("as_run", "as_printed")
 class CharacterCNN(nn.Module):
     """EMNIST character recognition, 1,206,590 parameters for 62 classes.
 
-    The table prints no activation after the first convolution and after the dense layer of 128; the
-    code has ReLU at both.
+    The table has no activation after the first convolution and after the dense layer of 128; the code has
+    ReLU after both.
     """
 
-    called_once = True
+    each_layer_once = independent_examples = True
 
     def __init__(self, *, classes: int = 62, activations: str = "as_run") -> None:
         super().__init__()
@@ -37,10 +37,10 @@ class CharacterCNN(nn.Module):
         self.inner: nn.Module = nn.ReLU() if activations == "as_run" else nn.Identity()
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B, 28, 28) -> (B, classes)
-        # One channel is last as well as first: stored like this, pooling takes a twentieth of the time.
+        # Channels last: pooling takes a twentieth of the time.
         images = pixels.unsqueeze(-1).permute(0, 3, 1, 2)
         h = self.conv2(self.inner(self.conv1(images)))
-        h = torch.relu(self.pool(h))  # ReLU and maximum commute; this order is a quarter of the work
+        h = torch.relu(self.pool(h))  # ReLU and maximum commute; this order needs a quarter of the work
         h = self.inner(self.dense1(self.dropout1(h.contiguous()).flatten(1)))
         logits: Tensor = self.dense2(self.dropout2(h))
         return logits
@@ -49,10 +49,10 @@ class CharacterCNN(nn.Module):
 class Autoencoder(nn.Module):
     """EMNIST autoencoder 784-1000-500-250-30-250-500-1000-784, 2,837,314 parameters.
 
-    The caption says sigmoid at all dense layers; in the code the 30-unit code layer is linear.
+    The caption says sigmoid at all dense layers; in the authors' code the layer of 30 units is linear.
     """
 
-    called_once = True
+    each_layer_once = independent_examples = True
     WIDTHS = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
 
     def __init__(self, *, activations: str = "as_run") -> None:

@@ -1,20 +1,20 @@
 """A module's trainable parameters as one flat vector.
 
-The server sees one vector; the module's tensors are views of it. So broadcast is one copy, server
-mathematics has no loop over layers, and a checkpoint is one array per symbol.
+The server works on one vector, and the tensors of the module are views of it. A broadcast is therefore one
+copy, the server needs no loop over layers, and a checkpoint has one array for each symbol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from fedopt.errors import UserError, unknown
-from fedopt.models.dense import movable
-from fedopt.models.sparse_rows import Part
+from fedopt.errors import ModelError, unknown
+from fedopt.models.capabilities import SelfUpdating, has_gradient_hooks
+from fedopt.models.sparse_rows import SparseRows
 
 BUFFER_POLICIES = ("refuse", "freeze")
 _ALIGNMENT = 64  # bytes: matrix products may depend on the alignment of their inputs
@@ -23,10 +23,10 @@ _ALIGNMENT = 64  # bytes: matrix products may depend on the alignment of their i
 class Flat:
     """Binds a module to flat vectors.
 
-    Frozen parameters (requires_grad=False) stay as they are and are not part of the vector; a parameter
-    used in several places is in it once. Buffers that training changes, such as batch norm's running
-    statistics, have no federated mean that would be right: `buffers="refuse"` says so, and
-    `buffers="freeze"` runs those layers with the statistics they came with.
+    Frozen parameters (requires_grad=False) are not part of the vector. A parameter that is used in several
+    places is in the vector once. Buffers that training changes, such as the running statistics of batch
+    normalisation, have no meaningful federated mean: `buffers="refuse"` raises an error, and
+    `buffers="freeze"` trains these layers with their present statistics.
     """
 
     def __init__(self, module: nn.Module, buffers: str = "refuse") -> None:
@@ -42,54 +42,71 @@ class Flat:
 
     def _check_parameters(self) -> None:
         if self.d == 0:
-            raise UserError("the model has no trainable parameters; set requires_grad=True on some")
-        for name, p in zip(self.names, self.parameters, strict=True):
+            raise ModelError(
+                "the model has no trainable parameters; set requires_grad=True on some", what="model"
+            )
+        named = list(zip(self.names, self.parameters, strict=True))
+        for name, p in named:
             if p.dtype != torch.float32:
-                raise UserError(f"parameter {name!r} is {p.dtype}; call model.float(), fedopt trains float32")
-        starts = sorted((p.data_ptr(), p.numel() * 4, name) for name, p in self._named())
+                raise ModelError(f"parameter {name!r} is {p.dtype}; call model.float()", what=name)
+            if p._post_accumulate_grad_hooks:
+                raise ModelError(
+                    f"parameter {name!r} has a post-accumulate-grad hook, which training would never call; "
+                    "use register_hook",
+                    what=name,
+                )
+        starts = sorted((p.data_ptr(), p.numel() * 4, name) for name, p in named)
         for (a, length, one), (b, _, other) in zip(starts, starts[1:], strict=False):
             if a + length > b:
-                raise UserError(
-                    f"parameters {one!r} and {other!r} share memory; tie them through one Parameter object"
+                raise ModelError(
+                    f"parameters {one!r} and {other!r} share memory; tie them through one Parameter object",
+                    what=other,
                 )
 
-    def _named(self) -> list[tuple[str, Tensor]]:
-        return list(zip(self.names, self.parameters, strict=True))
-
     def read(self) -> Tensor:
-        """A copy of the parameters as one vector, (d,)."""
+        """Return a copy of the parameters as one vector, (d,)."""
         return torch.cat([p.detach().reshape(-1) for p in self.parameters])
 
-    def bind(self, x: Tensor, part: Part | None = None) -> None:
-        """Make the module's parameters views of `x`, which is a whole vector or the `part` of one."""
+    def bind(self, x: Tensor, rows: SparseRows | None = None) -> None:
+        """Make the parameters views of `x`, which is a full vector, or a short one with these `rows`."""
         sizes, shapes = self.sizes, self.shapes
-        if part is not None:
-            shapes = [torch.Size(part.shape), *shapes[1:]]
+        if rows is not None:
+            shapes = [torch.Size(rows.shape), *shapes[1:]]
             sizes = [shapes[0].numel(), *sizes[1:]]
         for p, values, shape in zip(self.parameters, torch.split(x, sizes), shapes, strict=True):
             p.data = values.view(shape)
 
-    @contextmanager
-    def descending(self, rate: float | None) -> Iterator[None]:
-        """Let those layers that can take their steps of SGD in the backward pass do so; None: none does."""
-        layers = movable(self.module)
-        for layer in layers:
-            layer.rate = rate
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.rate = None
-
     def train(self) -> None:
-        """Training mode, with the frozen normalisation layers left in evaluation mode."""
+        """Set training mode. Frozen normalisation layers stay in evaluation mode."""
         self.module.train()
         for layer in self._frozen_norms:
             layer.eval()
 
-    def buffer_marks(self) -> dict[str, tuple[int, int]]:
-        """Identity and version of every buffer: two equal marks mean that nothing wrote to them."""
+    def buffer_versions(self) -> dict[str, tuple[int, int]]:
+        """Return identity and version of every buffer. Equal values mean that the buffers did not change."""
         return {name: (id(b), b._version) for name, b in self.module.named_buffers()}
+
+
+@contextmanager
+def updating_in_backward(layers: Sequence[SelfUpdating], rate: float) -> Iterator[None]:
+    """Let these layers take their steps of SGD in the backward pass."""
+    for layer in layers:
+        layer.rate = rate
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.rate = None
+
+
+def check_copyable(module: nn.Module) -> None:
+    """Reject a module that a copy would change: `copy.deepcopy` and pickling drop hooks on parameters."""
+    if has_gradient_hooks(module) or any(p._post_accumulate_grad_hooks for p in module.parameters()):
+        raise ModelError(
+            "the model has hooks on parameters, which a copy of it would lose; pass a function that builds "
+            "the model with its hooks",
+            what="model",
+        )
 
 
 def _check_buffers(module: nn.Module, policy: str) -> list[nn.Module]:
@@ -101,13 +118,15 @@ def _check_buffers(module: nn.Module, policy: str) -> list[nn.Module]:
         if isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats
     }
     if norms and policy == "refuse":
-        raise UserError(
-            f"layer {next(iter(norms))!r} keeps running statistics, which have no federated mean; "
-            "use GroupNorm, or buffers='freeze' to train with the statistics it has"
+        name = next(iter(norms))
+        raise ModelError(
+            f"layer {name!r} keeps running statistics, which have no federated mean; use GroupNorm, or "
+            "buffers='freeze' to train with the present statistics",
+            what=name,
         )
     return list(norms.values())
 
 
 def aligned(x: Tensor) -> Tensor:
-    """`x` itself if its memory is aligned for matrix products, else a copy that is."""
+    """Return `x` if its memory is aligned for matrix products, otherwise an aligned copy."""
     return x if x.data_ptr() % _ALIGNMENT == 0 else x.clone()

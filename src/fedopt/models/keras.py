@@ -1,4 +1,4 @@
-"""Initialisers as Keras has them, where torch's differ: the published rates were tuned from these starts."""
+"""Initialisers of Keras that differ from those of torch. The published rates were tuned with them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fedopt.models.dense import Dense
 
 Layer = TypeVar("Layer", Dense, nn.Conv2d)
 
-# The standard deviation of a standard normal that is cut at two; Keras divides by it.
-_STD_WHEN_CUT = 0.87962566103423978
+# Standard deviation of a standard normal truncated at two. Keras divides by it.
+_TRUNCATED_STD = 0.87962566103423978
 
 
 def he_normal_(weight: Tensor) -> Tensor:
-    """A normal of variance 2 / fan_in, cut at two standard deviations; (out, in, ...).
+    """Fill (out, in, ...) from a normal of variance 2 / fan_in, truncated at two standard deviations.
 
-    What lies outside is drawn again, which is several times as fast as torch's way of cutting.
+    Values outside are drawn again, which is several times faster than torch's truncated normal.
     """
     with torch.no_grad():
         values = weight.normal_().view(-1)
@@ -27,23 +27,23 @@ def he_normal_(weight: Tensor) -> Tensor:
         while len(outside):
             values[outside] = torch.randn(len(outside))
             outside = outside[values[outside].abs() > 2]
-        return weight.mul_(sqrt(2.0 / weight[0].numel()) / _STD_WHEN_CUT)
+        return weight.mul_(sqrt(2.0 / weight[0].numel()) / _TRUNCATED_STD)
 
 
 def embedding(rows: int, width: int) -> nn.Embedding:
-    """Uniform in +-0.05, the row of the padding like any other."""
+    """Build an embedding, uniform in +-0.05, including the row of the padding."""
     layer = nn.Embedding(rows, width)
     nn.init.uniform_(layer.weight, -0.05, 0.05)
     return layer
 
 
 def dense(inputs: int, outputs: int) -> Dense:
-    """A Glorot-uniform kernel and a zero bias, Keras' default."""
+    """Build a dense layer with a Glorot-uniform kernel and a zero bias, the default of Keras."""
     return _glorot(Dense(inputs, outputs))
 
 
 def conv(inputs: int, outputs: int, size: int) -> nn.Conv2d:
-    """A convolution without padding, begun like `dense`."""
+    """Build a convolution without padding, initialised like `dense`."""
     return _glorot(nn.Conv2d(inputs, outputs, size))
 
 

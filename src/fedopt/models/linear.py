@@ -12,14 +12,14 @@ from torch import Tensor, nn
 class TagRegression(nn.Module):
     """10,000 words to 500 tags, 5,000,500 parameters; the sigmoid is part of the loss.
 
-    The input is the words of each text, numbered from 1, with 0 for no word. A bag holds a few of the
-    10,000 words, so it is never written out: its product with the kernel is a sum of a few rows. A word
-    beyond the vocabulary has no row, and counts where the sum is divided by the number of words.
+    The input holds the words of each text, numbered from 1, with 0 for no word. A bag holds a few of the
+    10,000 words, so its product with the kernel is computed as a sum of a few rows. A word outside the
+    vocabulary has no row, but it counts when the sum is divided by the number of words.
     """
 
-    fused = True  # False: the same from whole bags, which `torch.func.vmap` knows
-    called_once = descends = True
-    rate: float | None = None  # see `models.dense`: rows of the kernel move in the backward pass
+    each_layer_once = updates_in_backward = independent_examples = zero_padded_inputs = True
+    rate: float | None = None  # while it is set, rows of the kernel are updated in the backward pass
+    _basic = False
 
     def __init__(self, *, vocabulary: int = 10_000, tags: int = 500) -> None:
         super().__init__()
@@ -27,33 +27,41 @@ class TagRegression(nn.Module):
         self.bias = nn.Parameter(torch.zeros(tags))
         nn.init.xavier_uniform_(self.kernel)
 
+    def can_update(self) -> bool:
+        return True
+
+    def use_basic_operations(self) -> None:
+        self._basic = True
+
     def forward(self, words: Tensor) -> Tensor:  # (B, words) -> (B, tags)
-        there = words > 0
-        known = there & (words <= len(self.kernel))
-        lengths = there.sum(1, keepdim=True).clamp(min=1)  # a text without words has an empty bag
+        present = words > 0
+        known = present & (words <= len(self.kernel))
+        lengths = present.sum(1, keepdim=True).clamp(min=1)  # texts without words
         return self._sums(words, known) / lengths + self.bias
 
     def _sums(self, words: Tensor, known: Tensor) -> Tensor:
-        if not self.fused:
+        if self._basic:  # whole bags, (B, vocabulary)
             empty = self.bias.new_zeros(len(words), 1 + len(self.kernel))
-            bags = empty.scatter_add(1, words * known, known.to(empty.dtype))  # the unknown add 0 to column 0
+            bags = empty.scatter_add(
+                1, words * known, known.to(empty.dtype)
+            )  # unknown words add 0 to column 0
             return bags[:, 1:] @ self.kernel
         rows, counts = words.masked_select(known) - 1, known.sum(1)
         if self.rate is not None and torch.is_grad_enabled():
-            out: Tensor = _MovingRows.apply(self.kernel, rows, counts, self.rate)  # type: ignore[no-untyped-call]
+            out: Tensor = _SelfUpdatingRows.apply(self.kernel, rows, counts, self.rate)  # type: ignore[no-untyped-call]
             return out
         return _bags(self.kernel, rows, counts)
 
 
 def _bags(table: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-    """Sums of so many rows of the table, one after the other."""
+    """Return sums of consecutive `rows` of the table; `counts` says how many rows belong to each sum."""
     return F.embedding_bag(rows, table, counts.cumsum(0) - counts, mode="sum")
 
 
-class _MovingRows(torch.autograd.Function):
-    """The same sums; the rows move in `backward`, those of the batch alone.
+class _SelfUpdatingRows(torch.autograd.Function):
+    """The sums of `_bags`. `backward` updates the rows that occur in the batch.
 
-    The gradient of a row is a sum of rows as well: of the outer gradient, at the texts that have the word.
+    The gradient of a row is the sum of the outer gradient over the texts that contain the word.
     """
 
     @staticmethod

@@ -1,7 +1,8 @@
 """ResNet-18 as the authors ran it on CIFAR: pre-activation, group normalisation, four stages of one size.
 
-A 24 x 24 image is halved twice at the start and never again, because the code does not pass strides to the
-stages: all four work on 6 x 6. torchvision's ResNet-18 has as many parameters and is another network.
+The authors' code does not pass strides to the stages. A 24 x 24 image is halved twice at the start, and all
+four stages work on 6 x 6. torchvision's ResNet-18 has the same number of parameters but is a different
+network.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def _norm_relu(channels: int) -> nn.Sequential:
 
 
 class Block(nn.Module):
-    """Norm, ReLU, convolution, twice, beside a shortcut from the block's own input."""
+    """Norm, ReLU and convolution, twice, with a shortcut from the input of the block."""
 
     def __init__(self, inputs: int, outputs: int, first: bool) -> None:
         super().__init__()
-        # The very first block finds its input normalised and rectified.
+        # The input of the first block is already normalised and rectified.
         self.before: nn.Module = nn.Identity() if first else _norm_relu(inputs)
         self.conv1 = _conv(inputs, outputs, 3, padding=1)
         self.between = _norm_relu(outputs)
@@ -55,16 +56,18 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     """11,227,812 parameters for 100 classes, 11,181,642 for 10.
 
-    `l2` weighs the squares of all kernels and of the last bias in the objective (the code has 1e-4, which
-    had no effect before July 2020).
+    `l2` is the weight of the squared kernels and the last bias in the objective. The authors' code has 1e-4,
+    which had no effect before July 2020.
     """
+
+    independent_examples = True
 
     def __init__(self, *, classes: int = 100, l2: float = 0.0) -> None:
         super().__init__()
         self.l2 = l2
         self.conv = _conv(3, WIDTHS[0], 7, stride=2)
         self.first = _norm_relu(WIDTHS[0])
-        # TensorFlow's "same" puts the odd pixel of padding at the end, for the pool the only one.
+        # TensorFlow's "same" padding adds the odd pixel at the end.
         self.pool = nn.MaxPool2d(3, 2, ceil_mode=True)
         blocks: list[nn.Module] = []
         inputs = WIDTHS[0]
@@ -85,8 +88,8 @@ class ResNet18(nn.Module):
         return logits
 
     def penalty(self) -> Tensor:
-        """l2 times the sum of squares, without the normalisation's own parameters."""
-        if self.l2 == 0:  # the usual case costs nothing
+        """Return l2 times the sum of squares, without the parameters of the normalisation layers."""
+        if self.l2 == 0:
             return self.dense.bias.new_zeros(())
         decayed = [p for p in self.parameters() if p.ndim > 1] + [self.dense.bias]
         return self.l2 * torch.stack([p.square().sum() for p in decayed]).sum()

@@ -1,7 +1,7 @@
-"""The part of a model that one client's data can touch: some rows of its first parameter, all of the others.
+"""Some rows of a model's first parameter, together with all other parameters, as one short vector.
 
-A bag of words touches a few hundred of 10,000 rows; the gradient of all others is exactly zero. A client
-that works on the part alone computes the same numbers from a tenth of the memory.
+A bag of words uses a few hundred of 10,000 rows, and the gradient of all other rows is exactly zero. A client
+that trains only these rows computes the same numbers with a tenth of the memory.
 """
 
 from __future__ import annotations
@@ -14,54 +14,54 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 
-class Part(NamedTuple):
-    """Rows of a table with `height` rows and `width` columns, and the `rest` that follows it in a vector."""
+class SparseRows(NamedTuple):
+    """Rows of a table of `height` x `width`, which the first parameter is, and the `rest` of the vector."""
 
-    rows: Tensor  # each once, int64
+    rows: Tensor  # int64, without duplicates
     height: int
     width: int
-    rest: int
+    rest: int  # number of elements after the table
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travels between processes by value: torch would open a file for each tensor."""
-        return _received, (self.rows.numpy(), self.height, self.width, self.rest)
+        """Pickle by value. torch would open a file for each tensor that is sent between processes."""
+        return _unpickle, (self.rows.numpy(), self.height, self.width, self.rest)
 
     @property
     def size(self) -> int:
-        """Of the part's vector."""
+        """Number of elements of the short vector."""
         return len(self.rows) * self.width + self.rest
 
     @property
-    def whole(self) -> int:
-        """The size of the vector that it is part of."""
+    def full_size(self) -> int:
+        """Number of elements of the full vector."""
         return self.height * self.width + self.rest
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the table's part."""
+        """Shape of the first parameter with only these rows."""
         return len(self.rows), self.width
 
     def split(self, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """A vector with so many rows of the table, as these and the rest."""
+        """Split a vector with `rows` rows of the table into the table and the rest."""
         size = rows * self.width
         return x[:size].view(rows, self.width), x[size:]
 
     def take(self, x: Tensor) -> Tensor:
-        """The part of a whole vector, as a vector of its own."""
+        """Return the short vector of a full vector `x`."""
         table, rest = self.split(x, self.height)
-        part = x.new_empty(self.size)
-        rows, others = self.split(part, len(self.rows))
+        short = x.new_empty(self.size)
+        rows, others = self.split(short, len(self.rows))
         torch.index_select(table, 0, self.rows, out=rows)
         others.copy_(rest)
-        return part
+        return short
 
-    def put(self, x: Tensor, part: Tensor) -> None:
-        """Write a part's vector into a whole one, in place."""
+    def put(self, x: Tensor, short: Tensor) -> None:
+        """Write a short vector into the full vector `x`, in place."""
         table, rest = self.split(x, self.height)
-        rows, others = self.split(part, len(self.rows))
+        rows, others = self.split(short, len(self.rows))
         table.numpy()[self.rows.numpy()] = rows.numpy()  # torch takes twice as long
         rest.copy_(others)
 
 
-def _received(rows: NDArray[np.int64], *sizes: int) -> Part:
-    return Part(torch.from_numpy(rows), *sizes)
+def _unpickle(rows: NDArray[np.int64], *sizes: int) -> SparseRows:
+    return SparseRows(torch.from_numpy(rows), *sizes)

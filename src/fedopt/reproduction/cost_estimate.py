@@ -16,7 +16,7 @@ import numpy as np
 
 from fedopt.algorithms.base import Round
 from fedopt.engine.evaluate import fixed_sample, is_evaluated
-from fedopt.engine.worker import EVAL_BATCH, ClientJob, Runner, SampleJob, initial_vector, single_thread
+from fedopt.engine.worker import EVAL_BATCH, ClientJob, SampleJob, Worker, initial_vector, single_thread
 from fedopt.reproduction.data_sources import dataset_sizes
 from fedopt.reproduction.plan import PlannedRun
 from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFOLD, paper_settings
@@ -59,9 +59,9 @@ def measure_step_times(
 
 
 def _measure(task: str) -> StepTimes:
-    def train(steps: int) -> tuple[Runner, float]:
+    def train(steps: int) -> tuple[Worker, float]:
         settings = {"data.clients": _TIMED_CLIENTS, "client.steps": steps, "clients_per_round": 1}
-        runner = Runner(
+        runner = Worker(
             build_problem(TASKS[task], resolve(TASKS[task], "fedavg", settings)), federation, sample
         )
         start = time.perf_counter()

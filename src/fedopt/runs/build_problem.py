@@ -9,7 +9,7 @@ from typing import Any
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, Algorithm, build, keywords
 from fedopt.algorithms.schedules import SCHEDULES, Schedule, warm_up
 from fedopt.data import Federation, union
-from fedopt.engine.loop import Plan
+from fedopt.engine.loop import TrainingPlan
 from fedopt.engine.problem import LocalWork, Problem
 from fedopt.runs.config import ClientSection, Config, ServerSection
 from fedopt.tasks import Task
@@ -41,9 +41,9 @@ def build_problem(task: Task, config: Config, algorithm: Callable[[], Algorithm]
     )
 
 
-def build_plan(config: Config, sample: int) -> Plan:
+def build_plan(config: Config, sample: int) -> TrainingPlan:
     """Build the plan of the training loop; evaluations use `sample` examples."""
-    return Plan(
+    return TrainingPlan(
         rounds=config.rounds,
         client_rate=_schedule(config.client),
         server_rate=_schedule(config.server),

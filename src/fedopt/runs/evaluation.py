@@ -13,7 +13,7 @@ import numpy as np
 from fedopt.algorithms import build
 from fedopt.data.store import open_store
 from fedopt.data.store.split_alias import with_test_split
-from fedopt.engine.evaluate import means, measure_clients
+from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors import open_executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import single_thread
@@ -39,7 +39,7 @@ def evaluate(
         clients = getattr(federation, name)
         with open_executor(executor, workers) as opened, single_thread():
             opened.load(problem, federation, clients.gather(np.arange(1)))
-            parts = measure_clients(opened, loaded.x, name, len(clients.ids))
+            parts = evaluate_clients(opened, loaded.x, name, len(clients.ids))
     by_client = np.array([means([part])[task.metric] for part in parts])
     defined = by_client[np.isfinite(by_client)]  # some clients have no example that the metric counts
     return {

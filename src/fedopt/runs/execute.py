@@ -11,11 +11,11 @@ from pathlib import Path
 from fedopt.algorithms import Algorithm, State, Vector
 from fedopt.data import Federation
 from fedopt.engine.client_state import ClientMemory, MemoryTable
-from fedopt.engine.evaluate import is_evaluated, means, measure_clients
+from fedopt.engine.evaluate import evaluate_clients, is_evaluated, means
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.loop import Plan, Position, Step, start, train
+from fedopt.engine.loop import Position, Step, TrainingPlan, start, train
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import Setting
+from fedopt.engine.round import TrainingSetup
 from fedopt.engine.sampling import SAMPLERS
 from fedopt.engine.worker import initial_vector, single_thread
 from fedopt.errors import ConfigError, Diverged, FedoptError
@@ -103,7 +103,7 @@ class _Run:
     """One execution of a run: its position, metrics and files."""
 
     algorithm: Algorithm
-    plan: Plan
+    plan: TrainingPlan
     position: Position
     table: ClientMemory
     metrics: MetricsLog | None = None
@@ -162,7 +162,7 @@ class _Run:
         if position.round:
             self.log(f"continuing after round {position.round}")
         self.executor.load(self.problem, self.data.federation, self.data.sample)
-        setting = Setting(
+        setup = TrainingSetup(
             self.algorithm,
             self.executor,
             self.data.federation.train,
@@ -172,7 +172,7 @@ class _Run:
             self.table,
         )
         began = time.monotonic() - self.seconds
-        with closing(train(setting, self.plan, position)) as steps:
+        with closing(train(setup, self.plan, position)) as steps:
             for step in steps:
                 self._record(step, time.monotonic() - began)
                 if on_step:
@@ -241,7 +241,7 @@ class _Run:
         clients = len(self.data.federation.test.ids)
         self.log(f"measuring the full test set of {clients:,} clients")
         with single_thread():
-            parts = measure_clients(self.executor, self.position.state.x, "test", clients)
+            parts = evaluate_clients(self.executor, self.position.state.x, "test", clients)
         return {name: finite_or_none(value) for name, value in means(parts).items()}
 
     def _result(self, full_test: dict[str, float | None] | None) -> RunResult:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.algorithms import ALGORITHMS, Algorithm, Entry, Vector
+from fedopt.algorithms import ALGORITHMS, Algorithm, AlgorithmEntry, Vector
 from fedopt.data.store.locations import data_source
 from fedopt.engine.problem import Problem
 from fedopt.errors import ConfigError, unknown
@@ -95,14 +95,14 @@ def _setting_word(value: object) -> str:
 
 def _find_algorithm(
     algorithm: str | Algorithm | BuildAlgorithm,
-) -> tuple[str, Entry, BuildAlgorithm | None]:
+) -> tuple[str, AlgorithmEntry, BuildAlgorithm | None]:
     """Name, registry entry and, for a user-defined algorithm, the function that builds it."""
     if isinstance(algorithm, str):
         if algorithm not in ALGORITHMS:
             raise unknown("algorithm", algorithm, ALGORITHMS)
         return algorithm, ALGORITHMS[algorithm], None
     build = partial(_constant, algorithm) if isinstance(algorithm, Algorithm) else algorithm
-    entry = Entry("user-defined", "", build, clients=(), servers=())
+    entry = AlgorithmEntry("user-defined", "", build, clients=(), servers=())
     if isinstance(algorithm, Algorithm):
         return "own", entry, build
     if isinstance(algorithm, partial):  # its arguments identify the run

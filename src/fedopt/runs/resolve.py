@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, VARIANTS, Entry, keywords
+from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, VARIANTS, AlgorithmEntry, keywords
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.config import Config, from_document, option_names
@@ -53,7 +53,7 @@ def resolve(
     algorithm: str,
     settings: Mapping[str, Any],
     source: str = "synthetic",
-    entry: Entry | None = None,
+    entry: AlgorithmEntry | None = None,
     *,
     init: str = "seed",
     vectorised: str | None = None,
@@ -87,7 +87,7 @@ def resolve(
 
 
 def _defaults(
-    task: Task, algorithm: str, entry: Entry, settings: Mapping[str, Any], source: str
+    task: Task, algorithm: str, entry: AlgorithmEntry, settings: Mapping[str, Any], source: str
 ) -> dict[str, Any]:
     """All keys that apply to the selection, with their defaults."""
     paper, is_centralized = task.paper, algorithm == "centralized"

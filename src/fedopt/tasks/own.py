@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
 from fedopt.data.store import StoredSplit, open_store
 from fedopt.errors import DataError
+from fedopt.models.flat import check_copyable
 from fedopt.tasks.base import Task
 from fedopt.tasks.metrics import accuracy
 
@@ -48,6 +49,8 @@ def own_task(
         name: the name in the configuration and in reports.
     """
     federation = _federation(clients, test, client_ids)
+    if isinstance(model, nn.Module):
+        check_copyable(model)
     build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_call, model)
     return Task(
         name=name,

@@ -1,8 +1,8 @@
-"""Executors: where the clients of a round run.
+"""Executors run the clients of a round.
 
 serial       in this process, one client after the other
-processes    in worker processes of one thread each; the same results to the bit
-vectorised   many clients at once on one device; the same results up to rounding
+processes    in worker processes with one thread each; equal to `serial` to the bit
+vectorised   many clients at once on one device; equal to `serial` up to rounding
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fedopt.engine.executors.base import Executor, Serial
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.serial import Serial
 from fedopt.errors import UserError, unknown
 
 EXECUTORS = ("processes", "serial", "vectorised")
 
 
 def available_cores() -> int:
-    """The number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

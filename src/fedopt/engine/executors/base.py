@@ -1,9 +1,4 @@
-"""Where clients run. An executor is an ordered map: jobs in, results out in the order of the jobs.
-
-`serial` runs them in this process. `processes` (in `processes.py`) runs them in workers of one thread
-each. Both call `Runner.run`, so they give the same numbers to the bit. `vectorised` (in `vectorised.py`)
-runs many at once on a device; its numbers are the same up to rounding, and a run records that.
-"""
+"""The executor protocol: an ordered map that takes jobs and returns their results in the same order."""
 
 from __future__ import annotations
 
@@ -13,12 +8,12 @@ from typing import Any, Protocol
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, Job, Runner
+from fedopt.engine.worker import Job
 
-Kept = Callable[[int], tuple[Vector, ...] | None]  # what the client at a position kept from before
+Kept = Callable[[int], tuple[Vector, ...] | None]  # returns the vectors that the client at a position kept
 
 
-def nothing_kept(index: int) -> None:
+def nothing_kept(client: int) -> None:
     return None
 
 
@@ -27,43 +22,22 @@ class Executor(Protocol):
 
     @property
     def fallback_reason(self) -> str:
-        """Why the loaded problem runs in a slower way than the executor is made for; empty if it does not."""
+        """Why clients of the loaded problem are trained one after the other; empty by default."""
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
-        """Prepare for this problem.
+        """Prepare for a problem.
 
         `federation` is the problem's data, opened in this process; worker processes open their own.
         `sample` holds the examples of `SampleJob`.
         """
 
-    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        """The vectors in memory of which clients see every change, so that sending them takes no copy."""
+    def share(self, x: Vector) -> Vector:
+        """Copy the model to memory that the workers read directly, so that sending it takes no copy."""
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        """Results in the order of `jobs`; the vectors of one are valid until the next is asked for."""
+        """Yield results in the order of `jobs`. The vectors of a result are valid until the next one."""
 
     def close(self) -> None:
-        """End what was started."""
-
-
-class Serial:
-    """Runs every job in this process, one after the other."""
-
-    fallback_reason = ""
-
-    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
-        self._runner = Runner(problem, federation, sample)
-
-    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        return vectors
-
-    def map(
-        self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
-    ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        for job in jobs:
-            yield self._runner.run(job, sent, kept(job.client) if isinstance(job, ClientJob) else None)
-
-    def close(self) -> None:
-        pass
+        """Stop all workers."""

@@ -1,8 +1,8 @@
-"""Functions that take turns: each runs until it asks for something, waits, and goes on with the answer.
+"""Cooperative threads: functions that pause at a request and continue with its reply.
 
-So the mathematics of a client stays a plain function, although many clients are under way at once and what
-they ask for is computed for all of them together. Each has a thread, of which one runs at a time; and each
-has torch's default generator to itself, as if it ran alone.
+A client's training stays a plain function, although many clients train at once and their gradients are
+computed together. Each function has its own thread, of which one runs at a time, and its own state of torch's
+default generator.
 """
 
 from __future__ import annotations
@@ -15,85 +15,85 @@ from typing import Any
 import torch
 
 
-class _Abandoned(BaseException):
-    """Ends a function that will get no answer; no `except Exception` on the way holds it up."""
+class _Cancelled(BaseException):
+    """Ends a function that gets no reply. `except Exception` does not catch it."""
 
 
-class Turn(threading.Thread):
-    """One of these functions."""
+class CooperativeThread(threading.Thread):
+    """Runs one function, which pauses in `wait_for_reply`."""
 
-    def __init__(self, body: Callable[[], Any]) -> None:
+    def __init__(self, function: Callable[[], Any]) -> None:
         super().__init__(daemon=True)
-        self.question: Any = None  # what it waits for; None once it has ended
-        self._body = body
-        self._answer: Any = None
+        self.request: Any = None  # the pending request; None when the function has ended
+        self._function = function
+        self._reply: Any = None
         self._result: Any = None
         self._error: BaseException | None = None
-        self._random = torch.get_rng_state()
-        self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
-        self._abandoned = False
+        self._rng_state = torch.get_rng_state()
+        self._resumed, self._paused = threading.Semaphore(0), threading.Semaphore(0)
+        self._cancelled = False
 
     def run(self) -> None:
         try:
-            self._result = self._body()
+            self._result = self._function()
         except BaseException as error:
-            self._error = error  # the one who takes the result gets it
+            self._error = error  # raised again by `result`
         finally:
-            self.question = None
+            self.request = None
             self._paused.release()
 
-    def ask(self, question: Any) -> Any:
-        """Called inside the function: the answer, when there is one."""
-        self.question = question
+    def wait_for_reply(self, request: Any) -> Any:
+        """Pause until the request has a reply, and return it. Called inside the function."""
+        self.request = request
         self._paused.release()
-        self._go.acquire()
-        if self._abandoned:
-            raise _Abandoned
-        answer, self._answer = self._answer, None
-        return answer
+        self._resumed.acquire()
+        if self._cancelled:
+            raise _Cancelled
+        reply, self._reply = self._reply, None
+        return reply
 
-    def proceed(self, answer: Any = None) -> None:
-        """Let it run to its next question or its end; the first time, from its beginning."""
+    def resume(self, reply: Any = None) -> None:
+        """Start the function, or continue it with a reply, until its next request or its end."""
         outside = torch.get_rng_state()
-        torch.set_rng_state(self._random)
-        self._answer = answer
+        torch.set_rng_state(self._rng_state)
+        self._reply = reply
         if self.ident is None:
             self.start()
         else:
-            self._go.release()
+            self._resumed.release()
         self._paused.acquire()
-        self._random = torch.get_rng_state()
+        self._rng_state = torch.get_rng_state()
         torch.set_rng_state(outside)
 
     def result(self) -> Any:
-        """What the function returned or raised."""
+        """Return what the function returned, or raise what it raised."""
         self.join()
         if self._error is not None:
             raise self._error
         return self._result
 
-    def abandon(self) -> None:
-        """End it where it stands, if it has not ended."""
-        self._abandoned = True
+    def cancel(self) -> None:
+        """End the function where it is paused."""
+        self._cancelled = True
         if self.ident is not None:
-            self._go.release()
+            self._resumed.release()
             self.join()
 
 
-def current() -> Turn | None:
-    """The one whose function this is called in."""
+def current_thread() -> CooperativeThread | None:
+    """Return the cooperative thread that calls this function, if it is one."""
     thread = threading.current_thread()
-    return thread if isinstance(thread, Turn) else None
+    return thread if isinstance(thread, CooperativeThread) else None
 
 
 @contextmanager
-def turns(bodies: Sequence[Callable[[], Any]]) -> Iterator[list[Turn]]:
-    """A turn for each; none is left behind, and torch's generator stands where it stood."""
+def cooperative_threads(functions: Sequence[Callable[[], Any]]) -> Iterator[list[CooperativeThread]]:
+    """Create a thread for each function. At the end, cancel all threads and restore torch's generator."""
     outside = torch.get_rng_state()
-    started = [Turn(body) for body in bodies]
+    threads = [CooperativeThread(function) for function in functions]
     try:
-        yield started
+        yield threads
     finally:
-        for turn in started:
-            turn.abandon()
+        for thread in threads:
+            thread.cancel()
         torch.set_rng_state(outside)

@@ -1,4 +1,4 @@
-"""Which devices there are, and which one a run is to use."""
+"""Find the available devices and choose the one that a run uses."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from fedopt.errors import UserError, unknown
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def _present() -> list[str]:
-    """In order of preference; the CPU is always there."""
-    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    return [name for name, there in found.items() if there]
+def _available_devices() -> list[str]:
+    """Return the devices of this machine in order of preference. The CPU is always one of them."""
+    available = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    return [name for name, present in available.items() if present]
 
 
 def choose_device(name: str) -> str:
-    """The device of that name; "auto" is the best there is."""
+    """Return the device of that name; "auto" is the first available one in order of preference."""
     if name not in DEVICES:
         raise unknown("device", name, DEVICES)
-    present = _present()
+    available = _available_devices()
     if name == "auto":
-        return present[0]
-    if name not in present:
-        raise UserError(f"this machine, or its torch, has no device {name}; there is: {', '.join(present)}")
+        return available[0]
+    if name not in available:
+        raise UserError(f"device {name} is not available on this machine; available: {', '.join(available)}")
     return name
 
 
 def vectorised_on(executor: str, device: str) -> str | None:
-    """Where clients train many at a time: on any device but the CPU, and there if asked for.
+    """Return the device of the vectorised executor, or None if another executor is used.
 
-    None is the plain way, on the CPU, which has nothing to record.
+    The vectorised executor is used on every device except the CPU, and on the CPU on request.
     """
     chosen = choose_device(device)
     return chosen if chosen != "cpu" or executor == "vectorised" else None
@@ -41,9 +41,10 @@ def vectorised_on(executor: str, device: str) -> str | None:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """CUDA's products and convolutions in whole single precision, and its convolutions the same every time.
+    """Use full single precision and deterministic convolutions on CUDA.
 
-    torch lets convolutions round their factors to ten bits by default. What the user had set is restored.
+    By default torch lets convolutions round their inputs to ten bits. The user's settings are restored at the
+    end.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic

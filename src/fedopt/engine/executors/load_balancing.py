@@ -1,9 +1,9 @@
-"""Which worker takes which job, so that all are done at about the same time.
+"""Assign jobs to workers so that all workers finish at about the same time.
 
-A round waits for its last client. Handing out the longest client first and the next one to whoever is free
-would leave two workers idle for up to 4 % of a round of ten clients (by the clients' sizes in the benchmark's
-cohorts); exchanging a few of them beforehand leaves less than 1 %. What was foreseen wrongly is mended on the
-way: who has nothing left takes from the others.
+A round waits for its last client. If each free worker took the largest remaining client, two workers would be
+idle for up to 4 % of a round of ten clients (computed from the client sizes in the benchmark's cohorts).
+Moving or swapping a few jobs beforehand leaves less than 1 %. A worker without jobs takes jobs of the others,
+which corrects wrong cost estimates.
 """
 
 from __future__ import annotations
@@ -11,59 +11,59 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-_EVEN = 0.005  # of a worker's share: less than that is not worth an exchange
+_TOLERANCE = 0.005  # relative imbalance that is accepted
 
 
-def spread(costs: Sequence[float], workers: int) -> list[list[int]]:
-    """The positions of `costs` for each worker, in order, with nearly equal sums.
+def balance(costs: Sequence[float], workers: int) -> list[list[int]]:
+    """Return the positions of `costs` for each worker, in order, with nearly equal sums.
 
-    >>> spread([5, 4, 3, 3, 3], 2)  # longest first alone: 5 + 3 and 4 + 3 + 3
+    >>> balance([5, 4, 3, 3, 3], 2)  # largest first alone: 5 + 3 and 4 + 3 + 3
     [[0, 1], [2, 3, 4]]
     """
-    held: list[list[int]] = [[] for _ in range(workers)]
+    assigned: list[list[int]] = [[] for _ in range(workers)]
     sums = [0.0] * workers
-    for n in sorted(range(len(costs)), key=lambda n: -costs[n]):
-        least = sums.index(min(sums))
-        held[least].append(n)
-        sums[least] += costs[n]
-    while max(sums) > (1 + _EVEN) * sum(costs) / workers and _exchange(costs, held, sums):
+    for job in sorted(range(len(costs)), key=lambda job: -costs[job]):
+        worker = sums.index(min(sums))
+        assigned[worker].append(job)
+        sums[worker] += costs[job]
+    while max(sums) > (1 + _TOLERANCE) * sum(costs) / workers and _improve(costs, assigned, sums):
         pass
-    return [sorted(positions) for positions in held]
+    return [sorted(jobs) for jobs in assigned]
 
 
-def _exchange(costs: Sequence[float], held: list[list[int]], sums: list[float]) -> bool:
-    """Let the worker with the most give a job to another, perhaps for one of its own; False: none helps."""
-    full = sums.index(max(sums))
-    best, least_gain = None, 1e-9 * sums[full]
-    for other in range(len(held)):
-        gap = sums[full] - sums[other]
-        for give in held[full]:
-            for take in (None, *held[other]):
+def _improve(costs: Sequence[float], assigned: list[list[int]], sums: list[float]) -> bool:
+    """Move or swap one job of the worker with the largest sum. Return False if nothing helps."""
+    largest = sums.index(max(sums))
+    best, best_gain = None, 1e-9 * sums[largest]
+    for other in range(len(assigned)):
+        gap = sums[largest] - sums[other]
+        for give in assigned[largest]:
+            for take in (None, *assigned[other]):
                 moved = costs[give] - (0 if take is None else costs[take])
-                gain = min(moved, gap - moved)  # by which the larger of the two sums becomes less
-                if gain > least_gain:
-                    best, least_gain = (other, give, take, moved), gain
+                gain = min(moved, gap - moved)  # the decrease of the larger of the two sums
+                if gain > best_gain:
+                    best, best_gain = (other, give, take, moved), gain
     if best is None:
         return False
     other, give, take, moved = best
-    held[full].remove(give)
-    held[other].append(give)
+    assigned[largest].remove(give)
+    assigned[other].append(give)
     if take is not None:
-        held[other].remove(take)
-        held[full].append(take)
-    sums[full] -= moved
+        assigned[other].remove(take)
+        assigned[largest].append(take)
+    sums[largest] -= moved
     sums[other] += moved
     return True
 
 
-class Queues:
-    """Jobs that wait, a queue for each worker."""
+class JobQueues:
+    """One queue of waiting jobs for each worker."""
 
     def __init__(self, costs: Sequence[float], workers: int) -> None:
-        self._queues = [deque(positions) for positions in spread(costs, workers)]
+        self._queues = [deque(jobs) for jobs in balance(costs, workers)]
 
-    def next(self, worker: int, before: int) -> int | None:
-        """A job below `before` for a worker: its own next, else the last or the next of who has most."""
+    def next_job(self, worker: int, before: int) -> int | None:
+        """Return a job below `before`: the next one of the worker, otherwise one of the longest queue."""
         own = self._queues[worker]
         if own and own[0] < before:
             return own.popleft()
@@ -74,6 +74,6 @@ class Queues:
                 return queue.popleft()
         return None
 
-    def again(self, worker: int, job: int) -> None:
-        """Put back a job that was lost."""
+    def put_back(self, worker: int, job: int) -> None:
+        """Return a job whose worker died."""
         self._queues[worker].appendleft(job)

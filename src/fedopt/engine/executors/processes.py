@@ -1,10 +1,11 @@
-"""The `processes` executor: one single-threaded worker per core, started once, vectors in shared memory.
+"""The `processes` executor: worker processes with one thread each, and vectors in shared memory.
 
-Results leave in the order of the jobs. A job has a slot of shared memory from when it is sent out until its
-result has been used, and none is sent out further ahead than there are slots: memory does not grow with the
+Results are returned in the order of the jobs. A job occupies a slot of shared memory from its dispatch until
+its result has been used. The number of slots limits how far jobs run ahead, so memory does not grow with the
 cohort.
-A worker that dies is replaced and its job run again; the result is the same because a job's result
-depends on nothing but the job.
+
+A worker that dies is replaced, and its job runs again. The result is the same, because it depends on the job
+only.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine import allocation
 from fedopt.engine.executors.base import Kept, nothing_kept
-from fedopt.engine.executors.load_balancing import Queues
+from fedopt.engine.executors.load_balancing import JobQueues
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, Job, Runner, initial_vector
-from fedopt.errors import FedoptError, RunError, UserError
+from fedopt.engine.worker import ClientJob, Job, Worker, initial_vector, one_line
+from fedopt.errors import FedoptError, ModelError, WorkerError
 
-_ROW = 16  # floats: rows of shared vectors start at multiples of 64 bytes
-_DEATHS_PER_JOB = 3
-# Read when a worker starts: one thread each.
+_ROW_ALIGNMENT = 16  # floats: rows of shared vectors start at multiples of 64 bytes
+_MAX_DEATHS_PER_JOB = 3
+# One thread per worker; the variables are read when a worker starts.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -42,11 +43,11 @@ _ENVIRONMENT = {
 }
 
 
-class _Vectors:
-    """Rows of `d` floats in memory that all workers see."""
+class _SharedVectors:
+    """Rows of `d` floats in shared memory."""
 
     def __init__(self, count: int, d: int) -> None:
-        stride = -(-d // _ROW) * _ROW
+        stride = -(-d // _ROW_ALIGNMENT) * _ROW_ALIGNMENT
         _check_shared_memory(count * stride * 4)
         self.rows = _shared(torch.zeros(max(count, 1), stride))
         self.d = d
@@ -58,7 +59,7 @@ class _Vectors:
     def write(self, first: int, vectors: Sequence[Vector]) -> None:
         for offset, vector in enumerate(vectors):
             row = self[first + offset][: len(vector)]
-            if row.data_ptr() != vector.data_ptr():  # else it was made here
+            if row.data_ptr() != vector.data_ptr():  # otherwise the vector is this row
                 row.copy_(vector)
 
     def read(self, first: int, lengths: Sequence[int]) -> tuple[Vector, ...]:
@@ -74,26 +75,26 @@ def _check_shared_memory(needed: int) -> None:
         return
     free = shutil.disk_usage("/dev/shm").free
     if needed > free:
-        raise RunError(
+        raise WorkerError(
             f"workers need {needed / 1e6:.0f} MB of shared memory and /dev/shm has {free / 1e6:.0f} MB; "
             "enlarge it, use fewer --workers, or --executor serial"
         )
 
 
-class _Worker:
-    """A worker process, seen from here."""
+class _WorkerProcess:
+    """A worker process and the connection to it."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self.connection, other_end = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other_end,), daemon=True)
         with worker_environment():
             self.process.start()
-        theirs.close()
-        self.job: int | None = None  # position of the job it is on
+        other_end.close()
+        self.job: int | None = None  # number of its current job
 
     def stop(self) -> None:
-        self.connection.close()  # it leaves when it finds nobody at the other end
+        self.connection.close()  # the worker ends when the connection is closed
         self.process.join(timeout=5)
         if self.process.is_alive():
             self.process.kill()
@@ -102,7 +103,7 @@ class _Worker:
 
 @contextmanager
 def worker_environment() -> Iterator[None]:
-    """Thread settings must be there before a worker imports torch."""
+    """Set the environment of workers. Thread settings must exist before a worker imports torch."""
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
     try:
@@ -122,112 +123,113 @@ class Processes:
 
     def __init__(self, workers: int) -> None:
         self._count = workers
-        self._workers: list[_Worker] = []  # started with the first problem
+        self._workers: list[_WorkerProcess] = []  # started with the first problem
         self._loaded: tuple[Any, ...] | None = None
 
     @property
     def pids(self) -> list[int]:
-        """The workers' process ids, for those who watch them."""
+        """Return the process ids of the workers."""
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
 
     def start(self) -> None:
-        """Start the workers; they import what they need while the caller goes on."""
+        """Start the workers without waiting for them."""
         while len(self._workers) < self._count:
-            self._workers.append(_Worker())
+            self._workers.append(_WorkerProcess())
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         try:
             pickle.dumps(problem)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise UserError(
+            raise ModelError(
                 f"worker processes cannot import part of this problem ({error}); define it at the top "
-                "level of a module, or use executor='serial'"
+                "level of a module, or use executor='serial'",
+                what="problem",
             ) from error
         self.start()
         d = len(initial_vector(problem))
         self._local = problem.local
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
-        self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept from before, returned, kept
+        self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept before, returned, kept
         self._slots = 4 * len(self._workers)
-        self._sent = _Vectors(len(algorithm.sends), d)
-        self._shared = _Vectors(self._slots * self._per_slot, d)
+        self._sent = _SharedVectors(len(algorithm.sends), d)
+        self._shared = _SharedVectors(self._slots * self._per_slot, d)
         shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)
         self._loaded = (problem, shared_sample, self._sent, self._shared, self._keeps)
-        for place in range(len(self._workers)):
-            self._send_problem(place)
-        for place in range(len(self._workers)):
-            self._await_ready(place)
+        for index in range(len(self._workers)):
+            self._send_problem(index)
+        for index in range(len(self._workers)):
+            self._await_ready(index)
 
-    def _send_problem(self, place: int) -> None:
+    def _send_problem(self, index: int) -> None:
         try:
-            self._workers[place].connection.send(self._loaded)
-        except OSError:  # it died since it was last needed
-            self._replace(place)
+            self._workers[index].connection.send(self._loaded)
+        except OSError:  # the worker died since its last job
+            self._replace(index)
 
-    def _await_ready(self, place: int) -> None:
+    def _await_ready(self, index: int) -> None:
         try:
-            failure = self._workers[place].connection.recv()[-1]
+            failure = self._workers[index].connection.recv()[-1]
         except (EOFError, OSError):
-            raise RunError(
-                "a worker process ended while it was starting; a script that uses processes needs "
+            raise WorkerError(
+                "a worker process ended during its start; a script that uses processes needs "
                 "`if __name__ == '__main__':` around its call, or executor='serial'"
             ) from None
         if failure is not None:
             raise failure
 
-    def _replace(self, place: int) -> None:
-        """A new worker in the place of a dead one, with the same problem."""
-        self._workers[place].stop()
-        self._workers[place] = _Worker()
-        self._workers[place].connection.send(self._loaded)
+    def _replace(self, index: int) -> None:
+        """Replace a dead worker by a new one with the same problem."""
+        self._workers[index].stop()
+        self._workers[index] = _WorkerProcess()
+        self._workers[index].connection.send(self._loaded)
 
-    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        self._sent.write(0, vectors)
-        return self._sent.read(0, list(map(len, vectors)))
+    def share(self, x: Vector) -> Vector:
+        self._sent.write(0, (x,))
+        return self._sent[0]
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         self._sent.write(0, sent)
-        queues = Queues([self._cost(job) for job in jobs], len(self._workers))
+        queues = JobQueues([self._cost(job) for job in jobs], len(self._workers))
         replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
         deaths: dict[int, int] = {}
 
-        def hand_out() -> None:
-            for place, worker in enumerate(self._workers):
+        def dispatch_jobs() -> None:
+            for index, worker in enumerate(self._workers):
                 if worker.job is None:
-                    number = queues.next(place, before=position + self._slots)
+                    number = queues.next_job(index, before=position + self._slots)
                     if number is not None:
                         self._dispatch(worker, number, jobs[number], kept)
 
         try:
             for position in range(len(jobs)):
-                hand_out()
+                dispatch_jobs()
                 while position not in replies:
-                    for place, number in self._collect(replies):
+                    for index, number in self._collect(replies):
                         deaths[number] = deaths.get(number, 0) + 1
-                        if deaths[number] == _DEATHS_PER_JOB:
-                            raise RunError(f"a worker died {_DEATHS_PER_JOB} times on {_name(jobs[number])}")
-                        queues.again(place, number)
-                    hand_out()  # also before the caller goes to work on what has come
+                        if deaths[number] == _MAX_DEATHS_PER_JOB:
+                            raise _repeated_death(jobs[number])
+                        queues.put_back(index, number)
+                    dispatch_jobs()  # workers continue while the caller uses the result
                 reply, lengths = replies.pop(position)
                 yield reply, self._shared.read(self._first(position) + self._keeps, lengths)
         finally:
             self._drain()
 
     def _first(self, number: int) -> int:
-        """Where a job's vectors begin. Slots are taken in turn: no more jobs are under way at once."""
+        """Return the index of a job's first vector. Slots are used in turn."""
         return number % self._slots * self._per_slot
 
     def _cost(self, job: Job) -> float:
-        return self._local.effort(job.examples) if isinstance(job, ClientJob) else 1.0
+        return self._local.cost(job.examples) if isinstance(job, ClientJob) else 1.0
 
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
 
-    def _dispatch(self, worker: _Worker, number: int, job: Job, kept: Kept) -> None:
+    def _dispatch(self, worker: _WorkerProcess, number: int, job: Job, kept: Kept) -> None:
         before = kept(job.client) if isinstance(job, ClientJob) else None
         first = self._first(number)
         if before is not None:
@@ -236,23 +238,23 @@ class Processes:
         try:
             worker.connection.send((number, job, first, before is not None))
         except OSError:
-            pass  # it has died; _collect finds out and the job is run again
+            pass  # the worker has died; _collect detects it, and the job runs again
 
     def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[tuple[int, int]]:
-        """Wait for news: store finished jobs, replace dead workers, return their places and jobs."""
+        """Wait for workers, store finished jobs and replace dead workers. Return their indices and jobs."""
         lost = []
         busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
         for connection in wait(list(busy)):
-            place = busy[connection]  # type: ignore[index]
-            worker = self._workers[place]
+            index = busy[connection]  # type: ignore[index]
+            worker = self._workers[index]
             try:
                 number, reply, lengths, failure = worker.connection.recv()
             except (EOFError, OSError):
                 assert worker.job is not None
-                lost.append((place, worker.job))
-                self._replace(place)
+                lost.append((index, worker.job))
+                self._replace(index)
                 continue
-            if number is not None:  # None: a replaced worker is ready
+            if number is not None:  # None: a new worker is ready
                 worker.job = None
                 replies[number] = (reply, lengths)
             if failure is not None:
@@ -260,44 +262,49 @@ class Processes:
         return lost
 
     def _drain(self) -> None:
-        """After an interruption, let workers finish what they are on, so that the next map starts clean."""
-        for place, worker in enumerate(self._workers):
+        """After an interruption, wait for the running jobs, so that the next map finds idle workers."""
+        for index, worker in enumerate(self._workers):
             if worker.job is None:
                 continue
             try:
                 while worker.connection.recv()[0] is None:
                     pass
             except (EOFError, OSError):
-                self._replace(place)
-                self._await_ready(place)
+                self._replace(index)
+                self._await_ready(index)
             worker.job = None
 
 
-def _name(job: Job) -> str:
-    return (
-        f"client number {job.client} in round {job.round.t + 1}" if isinstance(job, ClientJob) else str(job)
+def _repeated_death(job: Job) -> WorkerError:
+    where, round = str(job), None
+    if isinstance(job, ClientJob):
+        round = job.round.t + 1
+        where = f"client number {job.client} in round {round}"
+    return WorkerError(
+        f"a worker died {_MAX_DEATHS_PER_JOB} times on {where}, possibly out of memory; use fewer --workers",
+        round=round,
     )
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    """The life of a worker: load problems, answer jobs, leave when the other side is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what an interrupt means
+    """Run a worker process: load problems and run jobs until the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles interrupts
     torch.set_num_threads(1)
-    runner: Runner | None = None
+    worker: Worker | None = None
     try:
         while True:
             message = connection.recv()
             if isinstance(message[0], Problem):
                 problem, sample, sent, shared, keeps = message
-                runner, failure = _load(problem, tuple(a.numpy() for a in sample))
+                worker, failure = _load(problem, tuple(a.numpy() for a in sample))
                 connection.send((None, None, (), failure))
                 continue
             number, job, first, has_kept = message
-            assert runner is not None  # jobs follow a problem that was loaded
+            assert worker is not None  # jobs follow a loaded problem
             try:
-                before = shared.read(first, [shared.d] * keeps) if has_kept else None
-                there = sent.read(0, [sent.d] * len(sent.rows))
-                reply, vectors = runner.run(job, there, before, room=shared[first + keeps])
+                kept = shared.read(first, [shared.d] * keeps) if has_kept else None
+                received = sent.read(0, [sent.d] * len(sent.rows))
+                reply, vectors = worker.run(job, received, kept, output=shared[first + keeps])
                 shared.write(first + keeps, vectors)
                 connection.send((number, reply, tuple(map(len, vectors)), None))
             except FedoptError as error:
@@ -306,13 +313,13 @@ def _serve(connection: Connection[Any, Any]) -> None:
         return
 
 
-def _load(problem: Problem, sample: Arrays) -> tuple[Runner | None, FedoptError | None]:
-    """A runner for the problem, or the one line that says why there is none."""
+def _load(problem: Problem, sample: Arrays) -> tuple[Worker | None, FedoptError | None]:
+    """Create a worker for the problem, or an error with a message of one line."""
     try:
-        return Runner(problem, problem.federation(), sample), None
+        return Worker(problem, problem.federation(), sample), None
     except FedoptError as error:
         return None, error
     except Exception as error:  # in the user's model or data
-        failure = RunError(f"loading the problem: {type(error).__name__}: {' '.join(str(error).split())}")
+        failure = WorkerError(f"loading the problem: {one_line(error)}")
         failure.add_note(traceback.format_exc())
         return None, failure

@@ -1,8 +1,8 @@
 """The gradients of several clients at once: `torch.func.vmap` over their stacked parameters and batches.
 
-Clients differ in the sizes of their batches, and in the rows of the model that they touch. Both are filled
-up to a common size where that changes nothing, with rows that then count for nothing; where nobody vouches
-for that, only what has the same shape is stacked.
+Clients differ in their batch sizes and in the rows of the model that they train. If the model declares that
+this is exact (see `models.capabilities`), batches and inputs are padded to a common size, and padded rows
+have weight zero. Otherwise only requests with equal shapes are stacked.
 """
 
 from __future__ import annotations
@@ -21,34 +21,30 @@ from torch.nn.modules.dropout import _DropoutNd
 from fedopt.algorithms.base import Vector
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import seeded
-from fedopt.models.emnist import Autoencoder, CharacterCNN
+from fedopt.models.capabilities import HasBasicOperations, declares
 from fedopt.models.flat import Flat
-from fedopt.models.linear import TagRegression
-from fedopt.models.lstm import LSTM, NextCharacter, NextWord
-from fedopt.models.resnet import ResNet18
-from fedopt.models.sparse_rows import Part
-
-# Models in which an example's output depends on that example alone, so that a batch may get further rows.
-_ROW_BY_ROW = (Autoencoder, CharacterCNN, NextCharacter, NextWord, ResNet18, TagRegression)
-# Models whose inputs may get further columns of zeros.
-_PADDED = (TagRegression,)
+from fedopt.models.sparse_rows import SparseRows
 
 
-class Question(NamedTuple):
-    """What a client wants to know: the gradient at `x`, of which it may have a part, on a batch."""
+class GradientRequest(NamedTuple):
+    """A client's request for the gradient on a batch at `x`."""
 
     x: Vector
-    part: Part | None
+    rows: SparseRows | None  # the rows of the model that `x` holds; None: all of them
     inputs: Tensor
     targets: Tensor
-    masks: tuple[Tensor, ...]  # of its dropout layers
+    masks: tuple[Tensor, ...]  # of the dropout layers
 
 
-Answer = tuple[Vector, Tensor]  # the gradient, and the batch's mean loss
+class GradientReply(NamedTuple):
+    """The gradient, and the mean loss of the batch."""
+
+    gradient: Vector
+    loss: Tensor
 
 
-class _Given(nn.Module):
-    """In the place of a dropout layer: the masks that were drawn before, in the order of the calls."""
+class _FixedDropout(nn.Module):
+    """Replaces a dropout layer. It applies masks that were drawn before, in the order of the calls."""
 
     def __init__(self, masks: list[Tensor]) -> None:
         super().__init__()
@@ -59,7 +55,7 @@ class _Given(nn.Module):
 
 
 class _Objective(nn.Module):
-    """What `ClientWork.gradient` differentiates, of a batch in which rows may count for nothing."""
+    """The training objective as a module, with given dropout masks."""
 
     def __init__(self, problem: Problem, module: nn.Module) -> None:
         super().__init__()
@@ -67,33 +63,29 @@ class _Objective(nn.Module):
         self._problem = problem
         self._masks: list[Tensor] = []
         for layer in list(module.modules()):
-            if isinstance(layer, LSTM | TagRegression):
-                layer.fused = False
+            if isinstance(layer, HasBasicOperations):
+                layer.use_basic_operations()
             for name, child in layer.named_children():
                 if isinstance(child, _DropoutNd):
-                    setattr(layer, name, _Given(self._masks))
+                    setattr(layer, name, _FixedDropout(self._masks))
 
     def losses(self, inputs: Tensor, targets: Tensor, masks: Sequence[Tensor]) -> Tensor:
         self._masks[:] = masks
-        losses: Tensor = self._problem.loss(self.module(inputs), targets)
-        if self._masks:
-            raise RuntimeError("the model calls its dropout layers now more often, now less")
-        return losses
+        return self._problem.loss(self.module(inputs), targets)
 
     def forward(
-        self, inputs: Tensor, targets: Tensor, masks: Sequence[Tensor], n: Tensor, share: Tensor | None
+        self, inputs: Tensor, targets: Tensor, masks: Sequence[Tensor], n: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The objective and the mean loss; `share` is each row's share in the mean of `n` rows."""
-        losses = self.losses(inputs, targets, masks)
-        mean = losses.mean() if share is None else (losses * share).sum()
-        objective = mean * n if self._problem.reduction == "sum" else mean
-        if self._problem.penalty is not None:
-            objective = objective + self._problem.penalty(self.module)
-        return objective, mean.detach()
+        """Return the objective and the mean loss of a batch of `n` examples with row `weights`."""
+        self._masks[:] = masks
+        result = self._problem.objective(self.module, inputs, targets, n, weights)
+        if self._masks:
+            raise RuntimeError("the number of calls of the dropout layers varies")
+        return result
 
 
-class Masks:
-    """Draws the dropout masks of a batch as the model itself would: in its order, shapes and layouts."""
+class DropoutMasks:
+    """Draws the dropout masks of a batch exactly as the model would: in its order, shapes and layouts."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module.train()
@@ -109,13 +101,13 @@ class Masks:
         return tuple(layer(ones.clone()).to(inputs.device) for layer, ones in self._calls[key])
 
     def _record(self, inputs: Tensor) -> list[tuple[nn.Module, Tensor]]:
-        """Which layers the model calls, and with what: ones instead of numbers turn them into masks."""
+        """Record the calls of dropout layers. With ones as input, a layer returns its mask."""
         calls: list[tuple[nn.Module, Tensor]] = []
 
-        def note(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+        def record(layer: nn.Module, arguments: tuple[Tensor, ...]) -> None:
             calls.append((layer, torch.ones_like(arguments[0])))
 
-        hooks = [layer.register_forward_pre_hook(note) for layer in self._layers]
+        hooks = [layer.register_forward_pre_hook(record) for layer in self._layers]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             self._module(inputs)
         for hook in hooks:
@@ -123,84 +115,85 @@ class Masks:
         return calls
 
 
-class Stack:
-    """The model of one problem, for many parameter vectors at once."""
+class StackedModel:
+    """The model of one problem, evaluated for many parameter vectors at once."""
 
     def __init__(self, problem: Problem, device: str) -> None:
         with seeded(problem.seed, "init"):
             module = problem.model()
-        self.masks = Masks(copy.deepcopy(module))
+        self.masks = DropoutMasks(copy.deepcopy(module))
         self._flat = Flat(module.to(device), problem.buffers)
         self._flat.train()
         self._objective = _Objective(problem, module)
         self._names = [f"module.{name}" for name in self._flat.names]
-        self._fills = False  # whether batches of different sizes may be stacked
+        self._pads_batches = False
+        self._pads_inputs = declares(module, "zero_padded_inputs")
 
-    def learn(self, inputs: Tensor, targets: Tensor) -> int:
-        """Look at one batch: the floats that its forward pass holds, and whether it may be filled up."""
-        held: dict[int, int] = {}  # by place in memory: a recurrent layer holds its weights at every step
+    def inspect(self, inputs: Tensor, targets: Tensor) -> int:
+        """Find out from one batch whether batches can be padded. Return the floats its forward pass saves."""
+        saved: dict[int, int] = {}  # by address: a recurrent layer saves its weights at every step
 
         def count(t: Tensor) -> Tensor:
             storage = t.untyped_storage()
-            held[storage.data_ptr()] = storage.nbytes() // 4
+            saved[storage.data_ptr()] = storage.nbytes() // 4
             return t
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
             losses = self._objective.losses(inputs, targets, self.masks.draw(inputs))
-        by_example = losses.shape == targets.shape[:1]
-        self._fills = type(self._flat.module) in _ROW_BY_ROW and by_example
-        return sum(held.values())
+        loss_per_example = losses.shape == targets.shape[:1]
+        self._pads_batches = declares(self._flat.module, "independent_examples") and loss_per_example
+        return sum(saved.values())
 
-    def answers(self, questions: Sequence[Question]) -> list[Answer]:
-        """One for each question, in their order; those of the same form are computed at once."""
+    def gradients(self, requests: Sequence[GradientRequest]) -> list[GradientReply]:
+        """Return a reply to each request, in order. Requests with the same shapes are computed at once."""
         groups: dict[Any, list[int]] = {}
-        for place, question in enumerate(questions):
-            groups.setdefault(self._form(question), []).append(place)
-        found: dict[int, Answer] = {}
-        with warnings.catch_warnings():  # what vmap does one by one, we do one by one as well
+        for position, request in enumerate(requests):
+            groups.setdefault(self._shapes(request), []).append(position)
+        replies: dict[int, GradientReply] = {}
+        with warnings.catch_warnings():  # vmap warns if it falls back to a loop; the executor has its own
             warnings.filterwarnings("error", message=".*batching rule")
-            for places in groups.values():
-                found |= zip(places, self._together([questions[place] for place in places]), strict=True)
-        return [found[place] for place in range(len(questions))]
+            for group in groups.values():
+                replies |= zip(group, self._stacked([requests[i] for i in group]), strict=True)
+        return [replies[position] for position in range(len(requests))]
 
-    def _form(self, question: Question) -> tuple[Any, ...]:
-        """What questions must share to be stacked."""
-        arrays = (question.inputs, question.targets, *question.masks)
-        if type(self._flat.module) in _PADDED and self._fills:
+    def _shapes(self, request: GradientRequest) -> tuple[Any, ...]:
+        """Return the shapes that requests must share to be stacked."""
+        arrays = (request.inputs, request.targets, *request.masks)
+        if self._pads_inputs and self._pads_batches:
             arrays = arrays[1:]
-        first = 1 if self._fills else 0
+        first = 1 if self._pads_batches else 0
         return tuple((a.shape[first:], a.dtype) for a in arrays)
 
-    def _together(self, questions: Sequence[Question]) -> list[Answer]:
-        sizes = [len(q.targets) for q in questions]
+    def _stacked(self, requests: Sequence[GradientRequest]) -> list[GradientReply]:
+        sizes = [len(r.targets) for r in requests]
         tables = [
-            self._flat.sizes[0] if q.part is None else torch.Size(q.part.shape).numel() for q in questions
+            self._flat.sizes[0] if r.rows is None else torch.Size(r.rows.shape).numel() for r in requests
         ]
         rows, table = max(sizes), max(tables)
-        xs = torch.stack([_insert(q.x, at, table) for q, at in zip(questions, tables, strict=True)])
+        xs = torch.stack([_insert(r.x, at, table) for r, at in zip(requests, tables, strict=True)])
         n = xs.new_tensor(sizes)
-        share = None
+        weights = None
         if min(sizes) < rows:
-            share = (torch.arange(rows, device=xs.device) < n[:, None]) / n[:, None]
-        gradients, (_, means) = vmap(
-            grad_and_value(self._value, has_aux=True), in_dims=(0, 0, 0, 0, 0, None if share is None else 0)
+            weights = (torch.arange(rows, device=xs.device) < n[:, None]) / n[:, None]
+        gradients, (_, losses) = vmap(
+            grad_and_value(self._call, has_aux=True), in_dims=(0, 0, 0, 0, 0, None if weights is None else 0)
         )(
             self._parameters(xs, table),
-            torch.stack([_filled(a, rows) for a in self._inputs(questions)]),
-            torch.stack([_filled(q.targets, rows) for q in questions]),
+            torch.stack([_pad_rows(a, rows) for a in self._inputs(requests)]),
+            torch.stack([_pad_rows(r.targets, rows) for r in requests]),
             tuple(
-                torch.stack([_filled(m, rows) for m in masks])
-                for masks in zip(*(q.masks for q in questions), strict=True)
+                torch.stack([_pad_rows(m, rows) for m in masks])
+                for masks in zip(*(r.masks for r in requests), strict=True)
             ),
             n,
-            share,
+            weights,
         )
         flat = torch.cat([g.reshape(len(xs), -1) for g in gradients], dim=1)
         cut = (_remove(g, at, table) for g, at in zip(flat, tables, strict=True))
-        return list(zip(cut, means, strict=True))
+        return list(map(GradientReply, cut, losses))
 
     def _parameters(self, xs: Tensor, table: int) -> tuple[Tensor, ...]:
-        """Views of the stacked vectors; the first parameter has as many rows as make up `table` numbers."""
+        """Return views of the stacked vectors. The first parameter has `table` elements."""
         first = self._flat.shapes[0]
         if table != self._flat.sizes[0]:
             first = torch.Size([table // first[1:].numel(), *first[1:]])
@@ -208,28 +201,28 @@ class Stack:
         shapes = [first, *self._flat.shapes[1:]]
         return tuple(v.view(len(xs), *shape) for v, shape in zip(values, shapes, strict=True))
 
-    def _inputs(self, questions: Sequence[Question]) -> list[Tensor]:
-        if type(self._flat.module) not in _PADDED:
-            return [q.inputs for q in questions]
-        columns = max(q.inputs.shape[1] for q in questions)
-        return [F.pad(q.inputs, (0, columns - q.inputs.shape[1])) for q in questions]
+    def _inputs(self, requests: Sequence[GradientRequest]) -> list[Tensor]:
+        if not self._pads_inputs:
+            return [r.inputs for r in requests]
+        columns = max(r.inputs.shape[1] for r in requests)
+        return [F.pad(r.inputs, (0, columns - r.inputs.shape[1])) for r in requests]
 
-    def _value(self, parameters: tuple[Tensor, ...], *batch: Any) -> tuple[Tensor, Tensor]:
+    def _call(self, parameters: tuple[Tensor, ...], *batch: Any) -> tuple[Tensor, Tensor]:
         named = dict(zip(self._names, parameters, strict=True))
         value: tuple[Tensor, Tensor] = functional_call(self._objective, named, batch)
         return value
 
 
-def _filled(a: Tensor, rows: int) -> Tensor:
-    """Further rows, like the first: of numbers that can occur, and not finite only if the batch is not."""
+def _pad_rows(a: Tensor, rows: int) -> Tensor:
+    """Pad with copies of the first row: valid values, and finite if the batch is finite."""
     missing = rows - len(a)
     return torch.cat([a, a[:1].expand(missing, *a.shape[1:])]) if missing else a
 
 
-def _insert(x: Vector, at: int, until: int) -> Vector:
-    """Zeros from `at` to `until`: rows of the first parameter that others touch."""
-    return x if at == until else torch.cat([x[:at], x.new_zeros(until - at), x[at:]])
+def _insert(x: Vector, start: int, stop: int) -> Vector:
+    """Insert zeros from `start` to `stop`: rows of the first parameter that only other clients train."""
+    return x if start == stop else torch.cat([x[:start], x.new_zeros(stop - start), x[start:]])
 
 
-def _remove(x: Vector, at: int, until: int) -> Vector:
-    return x if at == until else torch.cat([x[:at], x[until:]])
+def _remove(x: Vector, start: int, stop: int) -> Vector:
+    return x if start == stop else torch.cat([x[:start], x[stop:]])

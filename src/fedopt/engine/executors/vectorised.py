@@ -1,12 +1,12 @@
-"""The `vectorised` executor: on one device, clients train many at a time.
+"""The `vectorised` executor: many clients train at once on one device.
 
-Every client runs the body that it runs everywhere (`Runner`), as one of several functions that take turns;
-only where it asks for a gradient does it wait for the others, and then all gradients are computed at once
-(`stack.py`). So every algorithm runs as it is written, clients may have any number of steps, and shuffling,
-augmentation and dropout are each client's own, as with `serial`. The numbers are those of `serial` up to
-rounding: products of stacked matrices add up in another order.
+Every client runs the same code as on other executors (`Worker`), in a cooperative thread. It pauses when it
+needs a gradient, and the gradients of all paused clients are computed together (`stacking.py`). Every
+algorithm runs as it is written. Clients may have any number of steps, and each has its own shuffling,
+augmentation and dropout. The results are those of `serial` up to rounding, because products of stacked
+matrices are summed in another order.
 
-A model with operations that `torch.func.vmap` cannot stack is trained one client after the other.
+A model that cannot be stacked is trained one client after the other; `fallback_reason` says why.
 """
 
 from __future__ import annotations
@@ -20,172 +20,180 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork
 from fedopt.engine.executors.base import Kept, nothing_kept
-from fedopt.engine.executors.cooperative import current, turns
+from fedopt.engine.executors.cooperative import cooperative_threads, current_thread
 from fedopt.engine.executors.devices import full_precision
-from fedopt.engine.executors.stacking import Answer, Question, Stack
+from fedopt.engine.executors.stacking import GradientReply, GradientRequest, StackedModel
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, Job, Outcome, Runner, seeded
-from fedopt.models.sparse_rows import Part
+from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker, one_line, seeded
+from fedopt.models.capabilities import has_gradient_hooks
+from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Batch, Prepare
 
-FLOATS = 1 << 28  # 1 GiB: what the clients of a stack may hold in all
-_VECTORS = 8  # of a client: x_i, its gradient, both once more in the stack, and what the rule computes
-_MOST = 256  # clients of a stack: each has a thread
+MAX_FLOATS = 1 << 28  # 1 GiB: limit for all clients of a stack together
+_VECTORS_PER_CLIENT = 8  # x_i and its gradient, both again in the stack, and the vectors of the algorithm
+_MAX_CLIENTS = 256  # in a stack; each has a thread
 
 
-class _Asking(ClientWork):
-    """A client's work, whose gradients are computed with those of others."""
+class _StackedWork(ClientWork):
+    """A client's work whose gradients are computed together with those of other clients."""
 
-    stack: Stack
+    stack: StackedModel
 
     def gradient(self, x: Vector, batch: Batch) -> Vector:
-        turn = current()
-        if turn is None:
+        thread = current_thread()
+        if thread is None:
             return super().gradient(x, batch)
         inputs, targets = batch
-        before = torch.get_rng_state()
-        answer: Answer | None = turn.ask(
-            Question(x, self._part, inputs, targets, self.stack.masks.draw(inputs))
+        rng_state = torch.get_rng_state()
+        masks = self.stack.masks.draw(inputs)
+        reply: GradientReply | None = thread.wait_for_reply(
+            GradientRequest(x, self._rows, inputs, targets, masks)
         )
-        if answer is None:  # it cannot be stacked
-            torch.set_rng_state(before)
+        if reply is None:  # stacking has been disabled
+            torch.set_rng_state(rng_state)
             return super().gradient(x, batch)
-        gradient, mean = answer
-        self._losses.append((len(targets), mean))
-        return gradient
+        self._losses.append((len(targets), reply.loss))
+        return reply.gradient
 
 
-class _Runner(Runner):
-    """A runner on a device."""
+class _DeviceWorker(Worker):
+    """A worker on a device, with a stacked model unless stacking is disabled."""
 
     def __init__(self, problem: Problem, federation: Federation, sample: Arrays, device: str) -> None:
-        there = replace(
+        on_device = replace(
             problem,
             model=partial(_model_on, device, problem.model),
             prepare=partial(_batch_on, device, problem.prepare),
         )
-        super().__init__(there, federation, sample)
+        super().__init__(on_device, federation, sample)
         self.device = device
-        self.stack: Stack | None = Stack(problem, device)
         self.fallback_reason = ""
-        self._held: dict[torch.Size, int] = {}  # floats of the forward pass, by the shape of the inputs
-        self.work, self.client = self._asking, self.algorithm.client
+        self._saved_floats: dict[torch.Size, int] = {}  # of the forward pass, by the shape of the inputs
+        self.stack: StackedModel | None = StackedModel(problem, device)
+        if has_gradient_hooks(self.flat.module):
+            self.disable_stacking("the model has gradient hooks on its parameters")
 
-    def _asking(self, *arguments: Any) -> ClientWork:
-        work = _Asking(*arguments)
-        if self.stack is not None:
-            work.stack = self.stack
+    def _client_function(self) -> Callable[..., ClientResult]:
+        return self.algorithm.client  # in-place SGD does not call `gradient`
+
+    def client_work(self, *arguments: Any) -> ClientWork:
+        if self.stack is None:
+            return super().client_work(*arguments)
+        work = _StackedWork(self.problem, self.flat, *arguments)
+        work.stack = self.stack
         return work
 
-    def _touched(self, arrays: Arrays) -> tuple[Arrays, Part | None]:
-        arrays, part = super()._touched(arrays)
-        return arrays, part and part._replace(rows=part.rows.to(self.device))
+    def client_data(self, client: int) -> tuple[Arrays, SparseRows | None]:
+        arrays, rows = super().client_data(client)
+        return arrays, rows and rows._replace(rows=rows.rows.to(self.device))
 
-    def stay_alone(self, error: Exception) -> None:
-        """One client after the other from now on; if a client's data is at fault, that tells whose."""
-        self.stack, self.fallback_reason = None, f"{type(error).__name__}: {' '.join(str(error).split())}"
+    def disable_stacking(self, reason: str) -> None:
+        """Train one client after the other from now on. Errors in a client's data then name the client."""
+        self.stack, self.fallback_reason = None, reason
 
-    def room(self, job: ClientJob, floats: int) -> int:
-        """How many clients like this one may be stacked: of the job alone, so that a resumed run agrees."""
+    def stack_size(self, job: ClientJob, floats: int) -> int:
+        """Return how many clients like this one fit in a stack.
+
+        The result depends on the job only, so that a resumed run forms the same stacks.
+        """
         if self.stack is None:
             return 1
         try:
-            arrays, part = self._touched(self.federation.train.client(job.client))
-            work = ClientWork(self.problem, self.flat, arrays, "", job.round, None, part)
+            arrays, rows = self.client_data(job.client)
+            work = ClientWork(self.problem, self.flat, arrays, "", job.round, None, rows)
             if work.steps == 0:
                 return 1
             inputs, targets = next(work.batches())
-            if inputs.shape not in self._held:
+            if inputs.shape not in self._saved_floats:
                 with seeded(self.problem.seed, "look"):
-                    self._held[inputs.shape] = self.stack.learn(inputs, targets)
+                    self._saved_floats[inputs.shape] = self.stack.inspect(inputs, targets)
         except Exception as error:
-            self.stay_alone(error)
+            self.disable_stacking(one_line(error))
             return 1
-        d = part.size if part else self.flat.d
-        return min(max(floats // (self._held[inputs.shape] + _VECTORS * d), 1), _MOST)
+        d = rows.size if rows else self.flat.d
+        per_client = self._saved_floats[inputs.shape] + _VECTORS_PER_CLIENT * d
+        return min(max(floats // per_client, 1), _MAX_CLIENTS)
 
 
 class Vectorised:
-    """Trains clients on `device`, as many at a time as hold no more than `floats` numbers."""
+    """Trains clients on `device`, as many at once as hold at most `floats` numbers."""
 
-    def __init__(self, device: str = "cpu", floats: int = FLOATS) -> None:
+    def __init__(self, device: str = "cpu", floats: int = MAX_FLOATS) -> None:
         self._device = device
         self._floats = floats
 
     @property
     def fallback_reason(self) -> str:
-        """Why clients of this problem train one after the other; empty if they do not."""
-        return self._runner.fallback_reason
+        return self._worker.fallback_reason
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
-        self._runner = _Runner(problem, federation, sample, self._device)
+        self._worker = _DeviceWorker(problem, federation, sample, self._device)
 
-    def share(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        return vectors
+    def share(self, x: Vector) -> Vector:
+        return x.clone()
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        sent = self._there(sent)
-        at = 0
+        sent = self._to_device(sent)
+        position = 0
         with full_precision():
-            while at < len(jobs):
-                job = jobs[at]
+            while position < len(jobs):
+                job = jobs[position]
                 if not isinstance(job, ClientJob):
-                    yield self._runner.run(job, sent, None)
-                    at += 1
+                    yield self._worker.run(job, sent, None)
+                    position += 1
                     continue
-                chunk = jobs[at : at + self._runner.room(job, self._floats)]
+                chunk = jobs[position : position + self._worker.stack_size(job, self._floats)]
                 yield from self._train([j for j in chunk if isinstance(j, ClientJob)], sent, kept)
-                at += len(chunk)
+                position += len(chunk)
 
     def close(self) -> None:
         pass
 
-    def _there(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
+    def _to_device(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
         return tuple(v.to(self._device) for v in vectors)
 
     def _train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept
-    ) -> Iterator[tuple[Outcome, tuple[Vector, ...]]]:
-        runner = self._runner
-        bodies = []
+    ) -> Iterator[tuple[ClientReport, tuple[Vector, ...]]]:
+        worker, functions = self._worker, []
         for job in jobs:
-            before = kept(job.client)
-            bodies.append(partial(runner.run, job, sent, None if before is None else self._there(before)))
-        if runner.stack is None:
-            yield from (_back(*body()) for body in bodies)
+            vectors = kept(job.client)
+            functions.append(partial(worker.run, job, sent, vectors and self._to_device(vectors)))
+        if worker.stack is None:
+            yield from (_to_cpu(*function()) for function in functions)
             return
-        with turns(bodies) as clients:
-            answers: list[Any] = [None] * len(clients)
-            asking = clients
-            while asking:
-                for client, answer in zip(asking, answers, strict=True):
-                    client.proceed(answer)
-                asking = [client for client in asking if client.question is not None]
-                answers = self._answers([client.question for client in asking])
-            results = [client.result() for client in clients]
-        yield from (_back(*result) for result in results)
+        with cooperative_threads(functions) as threads:
+            replies: list[Any] = [None] * len(threads)
+            waiting = threads
+            while waiting:
+                for thread, reply in zip(waiting, replies, strict=True):
+                    thread.resume(reply)
+                waiting = [thread for thread in waiting if thread.request is not None]
+                replies = self._replies([thread.request for thread in waiting])
+            results = [thread.result() for thread in threads]
+        yield from (_to_cpu(*result) for result in results)
 
-    def _answers(self, questions: Sequence[Question]) -> list[Any]:
-        stack = self._runner.stack
-        if stack is not None and questions:
+    def _replies(self, requests: Sequence[GradientRequest]) -> list[Any]:
+        """Return the gradients, or None for each request if they cannot be stacked."""
+        stack = self._worker.stack
+        if stack is not None and requests:
             try:
-                return list(stack.answers(questions))
+                return list(stack.gradients(requests))
             except Exception as error:
-                self._runner.stay_alone(error)
-        return [None] * len(questions)
+                self._worker.disable_stacking(one_line(error))
+        return [None] * len(requests)
 
 
-def _back(outcome: Any, vectors: tuple[Vector, ...]) -> tuple[Outcome, tuple[Vector, ...]]:
-    """Results as the server takes them, in the CPU's memory."""
-    part: Part | None = outcome.part
-    outcome = outcome._replace(part=part and part._replace(rows=part.rows.cpu()))
-    return outcome, tuple(v.cpu() for v in vectors)
+def _to_cpu(report: Any, vectors: tuple[Vector, ...]) -> tuple[ClientReport, tuple[Vector, ...]]:
+    rows: SparseRows | None = report.rows
+    report = report._replace(rows=rows and rows._replace(rows=rows.rows.cpu()))
+    return report, tuple(v.cpu() for v in vectors)
 
 
 def _model_on(device: str, build: Callable[[], nn.Module]) -> nn.Module:

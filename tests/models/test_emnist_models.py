@@ -1,4 +1,4 @@
-"""The two EMNIST networks against the paper's tables, and modules as flat vectors."""
+"""The two EMNIST networks."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedopt.errors import UserError
 from fedopt.models import Autoencoder, CharacterCNN, Flat
-from fedopt.models.flat import aligned
 
 # The paper's table of the character recognition network: output shape and parameters of each layer. Its
 # shapes are height, width, channels; torch's are channels, height, width.
@@ -25,7 +23,11 @@ CNN_LAYERS = {
     "dropout2": ((128,), 0),
     "dense2": ((62,), 7_998),
 }
+
+
 CNN_TOTAL = 1_206_590
+
+
 # and of the autoencoder: units and parameters of each dense layer
 AUTOENCODER_LAYERS = [
     (1000, 785_000),
@@ -37,12 +39,9 @@ AUTOENCODER_LAYERS = [
     (1000, 501_000),
     (784, 784_784),
 ]
+
+
 AUTOENCODER_TOTAL = 2_837_314
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    torch.manual_seed(0)
 
 
 def images(n: int = 8) -> Tensor:
@@ -67,7 +66,7 @@ def inputs_and_outputs(model: nn.Module, x: Tensor) -> dict[str, tuple[Tensor, T
     return seen
 
 
-def test_the_character_network_is_the_papers_table() -> None:
+def test_character_cnn_has_the_layers_of_the_paper() -> None:
     model = CharacterCNN()
     seen = inputs_and_outputs(model, images(2))
     for name, (shape, parameters) in CNN_LAYERS.items():
@@ -78,7 +77,7 @@ def test_the_character_network_is_the_papers_table() -> None:
     assert Flat(model).d == CNN_TOTAL
 
 
-def test_the_autoencoder_is_the_papers_table() -> None:
+def test_autoencoder_has_the_layers_of_the_paper() -> None:
     model = Autoencoder()
     dense = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
     assert [(layer.out_features, parameters_of(layer)) for layer in dense] == AUTOENCODER_LAYERS
@@ -95,15 +94,13 @@ def by_hand_cnn(w: dict[str, Tensor], x: Tensor, inner: Callable[[Tensor], Tenso
 
 
 @pytest.mark.parametrize(("activations", "inner"), [("as_run", F.relu), ("as_printed", lambda h: h)])
-def test_the_character_network_computes_the_table(
-    activations: str, inner: Callable[[Tensor], Tensor]
-) -> None:
+def test_character_cnn_equals_plain_functions(activations: str, inner: Callable[[Tensor], Tensor]) -> None:
     """As printed only the second convolution has a ReLU; the authors' code has it at three layers."""
     model, x = CharacterCNN(activations=activations).eval(), images()
     torch.testing.assert_close(model(x), by_hand_cnn(model.state_dict(), x, inner))
 
 
-def test_inner_activations_are_what_the_variants_say() -> None:
+def test_variants_have_their_activations() -> None:
     """Whether a layer's input can be negative shows whether a ReLU precedes it."""
     negative = {}
     for activations in ("as_run", "as_printed"):
@@ -113,7 +110,7 @@ def test_inner_activations_are_what_the_variants_say() -> None:
 
 
 @pytest.mark.parametrize(("activations", "sigmoids"), [("as_run", 7), ("as_printed", 8)])
-def test_the_autoencoder_computes_the_table(activations: str, sigmoids: int) -> None:
+def test_autoencoder_equals_plain_functions(activations: str, sigmoids: int) -> None:
     """The caption has a sigmoid at all eight dense layers; in the code the layer of 30 units is linear."""
     model, x = Autoencoder(activations=activations), torch.rand(4, 784)
     assert sum(isinstance(layer, nn.Sigmoid) for layer in model.modules()) == sigmoids
@@ -137,7 +134,7 @@ def test_dropout_is_active_in_training_only() -> None:
 
 
 @pytest.mark.parametrize(("layer", "p"), [("dropout1", 0.25), ("dropout2", 0.5)])
-def test_dropout_drops_the_printed_share_and_scales_the_rest(layer: str, p: float) -> None:
+def test_dropout_layers_have_the_rates_of_the_paper(layer: str, p: float) -> None:
     before, after = inputs_and_outputs(CharacterCNN().train(), images(64))[layer]
     alive = before != 0
     dropped = (after[alive] == 0).float().mean().item()
@@ -153,6 +150,8 @@ CNN_BOUNDS = {
     "dense1": sqrt(6 / (9216 + 128)),
     "dense2": sqrt(6 / (128 + 62)),
 }
+
+
 AUTOENCODER_BOUNDS = {"layers.0": sqrt(6 / 1784), "layers.6": sqrt(6 / 280), "layers.13": sqrt(6 / 1784)}
 
 
@@ -161,7 +160,7 @@ AUTOENCODER_BOUNDS = {"layers.0": sqrt(6 / 1784), "layers.6": sqrt(6 / 280), "la
     [(CharacterCNN, CNN_BOUNDS), (Autoencoder, AUTOENCODER_BOUNDS)],
     ids=["cnn", "autoencoder"],
 )
-def test_kernels_start_glorot_uniform_and_biases_at_zero(
+def test_kernels_are_glorot_uniform_and_biases_zero(
     build: Callable[[], nn.Module], bounds: dict[str, float]
 ) -> None:
     model = build()
@@ -174,55 +173,10 @@ def test_kernels_start_glorot_uniform_and_biases_at_zero(
         assert abs(float(weight.mean())) < 4 * bound / sqrt(3 * weight.numel())
 
 
-def test_the_seed_decides_the_initial_weights() -> None:
+def test_initial_weights_of_networks_depend_on_the_seed() -> None:
     vectors = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
         vectors.append(Flat(CharacterCNN()).read())
     assert torch.equal(vectors[0], vectors[1])
     assert not torch.equal(vectors[0], vectors[2])
-
-
-# -- modules as flat vectors
-
-
-@pytest.mark.parametrize("build", [CharacterCNN, Autoencoder], ids=["cnn", "autoencoder"])
-def test_reading_what_was_bound_gives_it_back_to_the_bit(build: Callable[[], nn.Module]) -> None:
-    flat = Flat(build())
-    x = torch.randn(flat.d)
-    flat.bind(x)
-    assert torch.equal(flat.read(), x)
-    assert flat.read().data_ptr() != x.data_ptr()  # a copy
-
-
-def test_the_vector_is_the_parameters_in_the_modules_order() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1))
-    flat = Flat(model)
-    flat.bind(torch.arange(1.0, 10.0))
-    assert flat.names == ["0.weight", "0.bias", "2.weight", "2.bias"]
-    assert model[0].weight.tolist() == [[1, 2], [3, 4]]
-    assert model[0].bias.tolist() == [5, 6]
-    assert model[2].weight.tolist() == [[7, 8]]
-    assert model[2].bias.tolist() == [9]
-
-
-def test_bound_parameters_are_views_of_the_vector() -> None:
-    model = nn.Linear(2, 1, bias=False)
-    x = torch.tensor([1.0, 2.0])
-    Flat(model).bind(x)
-    x[1] = 5.0
-    assert model(torch.tensor([[1.0, 1.0]])).item() == 6.0
-
-
-def test_a_model_without_trainable_parameters_is_refused() -> None:
-    with pytest.raises(UserError, match="no trainable parameters"):
-        Flat(nn.Tanh())
-
-
-def test_alignment_copies_only_what_is_not_aligned() -> None:
-    memory = torch.arange(64.0)
-    start = (-memory.data_ptr() // 4) % 16  # the first float on a 64-byte border
-    there, off = memory[start : start + 16], memory[start + 1 : start + 17]
-    assert aligned(there).data_ptr() == there.data_ptr()
-    assert aligned(off).data_ptr() % 64 == 0
-    assert torch.equal(aligned(off), off)

@@ -1,4 +1,4 @@
-"""The same bits on every executor, whatever happens to the workers."""
+"""Worker processes give the same bits as the serial executor, also when workers die."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import torch
 
 from conftest import Pool
 from fedopt.engine.executors import processes
-from fedopt.engine.executors.load_balancing import Queues
+from fedopt.engine.executors.load_balancing import JobQueues
 from fedopt.engine.executors.processes import Processes
 from fedopt.engine.round import run_round
-from fedopt.engine.sampling import longest_first, uniform
 from fedopt.errors import RunError, UserError
 from fedopt.tasks import TASKS
 
 pytestmark = pytest.mark.xdist_group("workers")  # one process of the test session starts them
+
 
 EVERYONE = {"rounds": 1, "clients_per_round": 24, "client.steps": 1}  # 24 clients in their order of size
 
@@ -35,17 +35,15 @@ def in_order(clients: int = 24) -> list[int]:
     return sorted(range(clients), key=lambda i: -small.sizes(clients)[i])
 
 
-def test_clients_are_dealt_to_workers_by_what_they_have_to_do(
-    pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clients_are_balanced_by_their_cost(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     dealt: list[list[float]] = []
 
-    class Noted(Queues):
+    class Noted(JobQueues):
         def __init__(self, costs: Sequence[float], workers: int) -> None:
             dealt.append(list(costs))
             super().__init__(costs, workers)
 
-    monkeypatch.setattr(processes, "Queues", Noted)
+    monkeypatch.setattr(processes, "JobQueues", Noted)
     everyone = {"rounds": 1, "clients_per_round": 24, "client.epochs": 2, "eval.sample": 0}
     small.run(pool(2), settings=everyone)
     batch = small.SETTINGS["client.batch_size"]
@@ -53,11 +51,8 @@ def test_clients_are_dealt_to_workers_by_what_they_have_to_do(
     assert expected in dealt
 
 
-# Equality to the bit
-
-
 @pytest.mark.parametrize("case", small.CASES)
-def test_serial_and_one_two_and_three_workers_give_the_same_bits(case: str, pool: Pool):
+def test_any_number_of_workers_equals_serial_to_the_bit(case: str, pool: Pool):
     algorithm, settings = small.CASES[case]
     serial = small.run(None, algorithm, settings)
     assert not torch.equal(serial.x, small.setting(None, algorithm, settings)[1]), "it trains"
@@ -69,7 +64,7 @@ def test_serial_and_one_two_and_three_workers_give_the_same_bits(case: str, pool
         assert [line["accuracy"] for line in result.test] == [line["accuracy"] for line in serial.test]
 
 
-def test_a_task_of_the_paper_gives_the_same_bits_in_this_process_and_in_two_workers(pool: Pool):
+def test_paper_task_on_workers_equals_serial_to_the_bit(pool: Pool):
     settings = {
         "data.clients": 12,
         "clients_per_round": 4,
@@ -102,13 +97,13 @@ def test_clients_may_finish_in_any_order(pool: Pool, tmp_path: Path):
         assert torch.equal(result.x, expected.x)
 
 
-def test_workers_use_one_thread_and_leave_the_environment_of_this_process_alone(pool: Pool):
+def test_workers_use_one_thread_and_the_environment_is_restored(pool: Pool):
     before = os.environ.get("OMP_NUM_THREADS")
     small.run(pool(2), task=replace(small.SMALL, prepare=small.one_threaded))
     assert os.environ.get("OMP_NUM_THREADS") == before
 
 
-def test_flushing_of_denormal_numbers_by_the_user_does_not_change_the_result(pool: Pool):
+def test_denormal_flushing_of_the_user_does_not_change_the_result(pool: Pool):
     """It is a setting of each thread, so clients in this process would see it and workers would not."""
     task = replace(small.SMALL, prepare=small.tiny, model=small.amplifier)
     expected = small.run(pool(2), task=task)
@@ -121,13 +116,8 @@ def test_flushing_of_denormal_numbers_by_the_user_does_not_change_the_result(poo
     assert [result.x_sha256 for result in results] == [expected.x_sha256] * 2
 
 
-# Memory
-
-
 @pytest.mark.parametrize(("algorithm", "vectors"), [("fedavg", 1), ("scaffold", 4)])
-def test_shared_memory_is_bounded_by_the_workers_and_not_by_the_cohort(
-    algorithm: str, vectors: int, pool: Pool
-):
+def test_shared_memory_depends_on_workers_not_on_the_cohort(algorithm: str, vectors: int, pool: Pool):
     """SCAFFOLD's client has four vectors in its slot: c_i before; delta x, delta c and c_i after."""
     executor = pool(2)
     settings = {"data.clients": 200, "clients_per_round": 200, "rounds": 1, "client.steps": 1}
@@ -137,10 +127,7 @@ def test_shared_memory_is_bounded_by_the_workers_and_not_by_the_cohort(
     assert executor._shared.rows.shape[1] < small.D + 16
 
 
-# Workers that die
-
-
-def test_a_worker_killed_in_the_middle_of_a_client_changes_nothing(pool: Pool, tmp_path: Path):
+def test_killed_worker_is_replaced_and_the_result_is_the_same(pool: Pool, tmp_path: Path):
     executor, mark, victim = pool(3), tmp_path / "mark", in_order()[5]
     expected, x = small.setting(None, "scaffold", cohort=24)
     after, _ = run_round(expected, expected.algorithm.init(x), 0, 0.1, 1.0)
@@ -170,7 +157,7 @@ def test_a_worker_killed_in_the_middle_of_a_client_changes_nothing(pool: Pool, t
     assert torch.equal(state.x, after.x) and torch.equal(state.c, after.c)
 
 
-def test_a_client_that_kills_every_worker_ends_the_run_with_one_line(pool: Pool):
+def test_client_that_kills_every_worker_raises_worker_error(pool: Pool):
     executor, victim = pool(3), 17
     made, x = small.setting(
         executor, task=replace(small.SMALL, prepare=partial(small.deadly, victim)), cohort=24
@@ -181,7 +168,7 @@ def test_a_client_that_kills_every_worker_ends_the_run_with_one_line(pool: Pool)
     assert small.run(executor).x_sha256 == small.run().x_sha256, "the workers are usable afterwards"
 
 
-def test_a_worker_that_died_between_two_problems_is_replaced():
+def test_worker_that_died_between_problems_is_replaced():
     with closing(Processes(1)) as executor:
         made, x = small.setting(executor)
         run_round(made, made.algorithm.init(x), 0, 0.1, 1.0)
@@ -191,11 +178,8 @@ def test_a_worker_that_died_between_two_problems_is_replaced():
         assert small.run(executor).x_sha256 == small.run().x_sha256
 
 
-# Clients that fail
-
-
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_exception_in_the_users_loss_names_client_and_round_in_one_line(workers: int, pool: Pool):
+def test_exception_in_the_loss_becomes_worker_error_with_client_and_round(workers: int, pool: Pool):
     executor = pool(workers) if workers else None
     task = replace(small.SMALL, prepare=partial(small.marked, 13), loss=small.picky)
     made, x = small.setting(executor, task=task, cohort=24)
@@ -217,20 +201,15 @@ def test_workers_are_usable_after_a_client_has_failed(pool: Pool):
     assert executor.pids == pids, "no worker had to be replaced"
 
 
-def test_a_user_error_in_a_worker_stays_a_user_error(pool: Pool):
+def test_user_error_in_a_worker_keeps_its_type(pool: Pool):
     task = replace(small.SMALL, federation=small.with_an_empty_client)
     with pytest.raises(UserError, match="^client 'c05' has no examples"):
         small.run(pool(2), settings=EVERYONE, task=task)
 
 
-def test_what_workers_cannot_import_is_refused_in_one_line(pool: Pool):
+def test_problem_that_workers_cannot_import_is_rejected(pool: Pool):
     task = replace(small.SMALL, loss=lambda outputs, targets: small.cross_entropy(outputs, targets))
     with pytest.raises(UserError, match="top level of a module, or use executor='serial'") as caught:
         small.run(pool(2), task=task)
     assert "\n" not in str(caught.value)
     assert small.run(pool(2)).x_sha256 == small.run().x_sha256
-
-
-def test_the_longest_client_starts_first_whatever_the_cohort_was():
-    cohort = uniform(3, 0, 24, 10)
-    assert longest_first(cohort, small.sizes(24)) == [i for i in in_order() if i in cohort]

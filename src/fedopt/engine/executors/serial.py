@@ -1,0 +1,33 @@
+"""The `serial` executor: every job runs in this process, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fedopt.algorithms.base import Vector
+from fedopt.data import Arrays, Federation
+from fedopt.engine.executors.base import Kept, nothing_kept
+from fedopt.engine.problem import Problem
+from fedopt.engine.worker import ClientJob, Job, Worker
+
+
+class Serial:
+    """Runs every job in this process."""
+
+    fallback_reason = ""
+
+    def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
+        self._worker = Worker(problem, federation, sample)
+
+    def share(self, x: Vector) -> Vector:
+        return x.clone()
+
+    def map(
+        self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
+        for job in jobs:
+            yield self._worker.run(job, sent, kept(job.client) if isinstance(job, ClientJob) else None)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,84 @@
+"""Evaluation on samples and clients."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import small
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedopt.data import from_arrays
+from fedopt.engine.evaluate import evaluate_sample, fixed_sample, is_evaluated, sample_size
+from fedopt.engine.executors.serial import Serial
+from fedopt.engine.problem import Problem
+from fedopt.engine.worker import initial_vector
+from fedopt.runs.build_problem import build_problem
+from fedopt.runs.resolve import resolve
+
+
+def problem(settings: dict[str, Any] | None = None, task: Any = small.SMALL) -> Problem:
+    return build_problem(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
+
+
+def test_evaluated_rounds():
+    """Round 0, the last, every 100th, and of the last hundred (151 to 250) every 25th from the end."""
+    assert [r for r in range(251) if is_evaluated(r, 250, 100, 25)] == [0, 100, 175, 200, 225, 250]
+    assert [r for r in range(8) if is_evaluated(r, 7, 3, 100)] == [0, 3, 6, 7]
+    assert [r for r in range(4) if is_evaluated(r, 3, 1, 1)] == [0, 1, 2, 3]
+    result = small.run(settings={"rounds": 7, "eval.every": 3, "eval.last_every": 2})
+    assert [line["round"] for line in result.test] == [0, 1, 3, 5, 6, 7]
+
+
+def test_loss_and_metric_worked_by_hand():
+    """A linear model that looks at its first two inputs: three of four examples are right."""
+    inputs = np.zeros((4, 8), np.float32)
+    inputs[:, :2] = [[2, 0], [0, 3], [1, 0], [0, 1]]
+    labels = np.array([0, 1, 0, 0])
+    module = nn.Linear(8, 2, bias=False)
+    module.weight.data = torch.eye(2, 8)
+    split = from_arrays({"t": (inputs, labels, np.zeros(4))})
+    made = replace(problem(), model=lambda: module)
+    executor = Serial()
+    executor.load(made, made.federation(), fixed_sample(split, sample_size(split, 0)))
+    measured = evaluate_sample(executor, torch.eye(2, 8).reshape(-1), 4)
+    losses = [math.log(1 + math.exp(-2)), math.log(1 + math.exp(-3)), math.log(1 + math.exp(-1)), 0]
+    losses[3] = math.log(1 + math.exp(1))
+    assert measured == {"loss": pytest.approx(sum(losses) / 4, rel=1e-6), "accuracy": 0.75}
+
+
+def test_evaluation_over_several_shards_without_dropout():
+    inputs, labels, owners = small.cloud("test", 1203, 5)
+    made = problem()
+    executor, x = Serial(), initial_vector(made)
+    executor.load(made, made.federation(), (inputs, labels, owners))
+    module = small.network().double().eval()
+    nn.utils.vector_to_parameters(x.double(), module.parameters())
+    outputs = module(torch.from_numpy(inputs).double())
+    loss = F.cross_entropy(outputs, torch.from_numpy(labels)).item()
+    hits = (outputs.argmax(1).numpy() == labels).mean()
+    assert evaluate_sample(executor, x, 1203) == pytest.approx({"loss": loss, "accuracy": hits}, rel=1e-6)
+
+
+def test_evaluation_sample_is_fixed():
+    split = from_arrays({str(i): (np.arange(10 * i, 10 * i + 10), np.zeros(10)) for i in range(10)})
+    (first, _), (again, _) = fixed_sample(split, 30), fixed_sample(split, 30)
+    assert len(set(first)) == 30 and set(first) < set(range(100))
+    assert (first == again).all()
+    assert (fixed_sample(split, sample_size(split, 0))[0] == np.arange(100)).all()
+    assert (sample_size(split, 30), sample_size(split, 0), sample_size(split, 1000)) == (30, 100, 100)
+
+
+def test_runs_with_different_seeds_use_the_same_sample():
+    """A model that starts at zero answers class 0 at round 0, so its accuracy is the share of that class."""
+    task = replace(small.SMALL, model=small.undecided)
+    at_zero = [small.run(settings={"seed": s, "eval.sample": 17}, task=task).test[0] for s in (1, 2, 3)]
+    assert len({line["accuracy"] for line in at_zero}) == 1
+    assert at_zero[0]["loss"] == pytest.approx(math.log(4), rel=1e-6)
+    hits = at_zero[0]["accuracy"] * 17
+    assert hits == pytest.approx(round(hits), abs=1e-9)

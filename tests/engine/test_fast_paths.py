@@ -1,0 +1,362 @@
+"""Fast paths give the results of the algorithms' own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import pytest
+import small
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from training import CASES, assert_same, task_problem, train_clients
+
+import fedopt
+from conftest import Pool
+from fedopt.algorithms import OPTIMIZERS, Algorithm, ClientResult, Optimizer, Vector, Work, adam, sgd
+from fedopt.algorithms import fedopt as fedopt_algorithm
+from fedopt.algorithms.base import Round
+from fedopt.algorithms.fedopt import FedOptClient
+from fedopt.algorithms.fedprox import FedProxClient
+from fedopt.engine.client_state import MemoryTable
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.serial import Serial
+from fedopt.engine.executors.vectorised import Vectorised
+from fedopt.engine.fast_paths import (
+    CLIENT_ON_SPARSE_ROWS,
+    FAST_PATHS,
+    IN_PLACE_SGD,
+    SELF_UPDATING_LAYERS,
+    SERVER_ON_SPARSE_ROWS,
+    disabled,
+)
+from fedopt.engine.loop import Step
+from fedopt.engine.round import TrainingSetup, run_round
+from fedopt.engine.sampling import uniform
+from fedopt.engine.worker import initial_vector
+from fedopt.models.linear import TagRegression
+from fedopt.runs.build_problem import build_problem
+from fedopt.runs.execute import execute
+from fedopt.runs.resolve import resolve
+from fedopt.tasks import TASKS
+
+
+def _clients(case: str) -> tuple[int, ...]:
+    return (1, 2) if "cifar" in case else (0, 1, 2)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_in_place_sgd_equals_the_algorithm_to_the_bit(case: str) -> None:
+    name, lr, settings = CASES[case]
+    problem = task_problem(name, double=False, **settings)
+    with disabled(IN_PLACE_SGD):
+        expected = train_clients(Serial(), problem, _clients(case), lr)
+    with disabled(SELF_UPDATING_LAYERS):
+        actual = train_clients(Serial(), problem, _clients(case), lr)
+    assert_same(expected, actual, 0.0)
+    assert float(actual[0][1][0].abs().max()) > 0
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_self_updating_layers_differ_only_by_rounding(case: str) -> None:
+    name, lr, settings = CASES[case]
+    problem = task_problem(name, double=False, **settings)
+    actual = train_clients(Serial(), problem, _clients(case), lr)
+    with disabled(IN_PLACE_SGD):
+        expected = train_clients(Serial(), problem, _clients(case), lr)
+    assert_same(expected, actual, 3e-5)
+
+
+class _Odd(nn.Module):
+    """Parameters that some batches do not reach, and gradients that lie in memory the other way round."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.short = nn.Linear(small.FEATURES, 4), nn.Linear(small.FEATURES, 4)
+        self.never, self.turned = nn.Parameter(torch.ones(3)), nn.Parameter(torch.rand(4, small.FEATURES))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h: torch.Tensor = self.layer(x) + x @ self.turned.t()
+        return h + self.short(x) if len(x) < 8 else h
+
+
+def test_in_place_sgd_leaves_parameters_without_gradient_unchanged() -> None:
+    config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.epochs": 2})
+    problem = replace(build_problem(small.SMALL, config), model=_Odd)
+    actual = train_clients(Serial(), problem, range(4), 0.5)
+    with disabled(IN_PLACE_SGD):
+        expected = train_clients(Serial(), problem, range(4), 0.5)
+    assert_same(expected, actual, 0.0)
+
+
+class _OwnClient(FedOptClient):
+    """A subclass may do anything."""
+
+
+def test_only_the_client_of_algorithm_1_with_sgd_is_replaced() -> None:
+    def own_client(work: Work, x: Vector) -> ClientResult:
+        raise AssertionError("never called")
+
+    problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
+    halved = sgd()._replace(update=lambda x, delta, eta, t, state: (x + eta / 2 * delta, state))
+    algorithm = fedopt_algorithm(sgd(), sgd())
+
+    def applies(algorithm: Algorithm) -> bool:
+        return IN_PLACE_SGD.applies(algorithm, problem, nn.Linear(1, 1))
+
+    assert applies(algorithm) and applies(fedopt_algorithm(sgd(), adam()))
+    assert not applies(fedopt_algorithm(halved, sgd()))
+    for client in (own_client, _OwnClient(sgd()), FedProxClient(sgd(), 0.0)):
+        assert not applies(algorithm._replace(client=client))
+
+
+SO_LR = TASKS["so_lr"]
+
+
+SMALL = {"rounds": 2, "data.clients": 40, "data.limit": 130, "eval.sample": 50}  # 130: a short last batch
+
+
+def final(algorithm: str, executor: Executor, plain: bool, **changes: object) -> torch.Tensor:
+    config = resolve(SO_LR, algorithm, SMALL | changes)
+    problem = build_problem(SO_LR, config)
+    return execute(config, replace(problem, touched=None) if plain else problem, executor).x
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "changes"),
+    [
+        ("fedavg", {}),
+        ("fedavgm", {}),
+        ("fedadagrad", {}),
+        ("fedyogi", {}),
+        ("fedprox", {"client.epochs": 2}),
+        ("lookahead", {"client.optimizer": "adam"}),
+        ("scaffold", {}),  # its control variates move every coordinate, so it works on the whole
+    ],
+)
+def test_client_on_sparse_rows_equals_dense_client(algorithm: str, changes: dict[str, object]) -> None:
+    plain, fast = (final(algorithm, Serial(), way, **changes) for way in (True, False))
+    assert torch.equal(plain, fast)
+
+
+@pytest.mark.parametrize("algorithm", ["fedadagrad", "fedavg"])
+def test_sparse_rows_from_worker_processes_equal_dense_rows(algorithm: str, pool: Pool) -> None:
+    assert torch.equal(final(algorithm, Serial(), plain=True), final(algorithm, pool(2), plain=False))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_updates_in_place_do_not_change_earlier_vectors(workers: int, pool: Pool) -> None:
+    """FedAvg's server writes the touched rows into x: x_0 and what a callback kept must not follow."""
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = build_problem(SO_LR, config)
+    place = pool(workers) if workers else Serial()
+    start = initial_vector(problem)
+    before = start.clone()
+    first = execute(config, problem, place, initial=start).x
+    kept = first.clone()
+    again = execute(config, problem, place, initial=start).x
+    assert torch.equal(start, before) and torch.equal(first, kept) and torch.equal(first, again)
+    steps: list[Step] = []
+    fedopt.run("so_lr", config=SMALL | {"rounds": 3}, callback=steps.append)
+    models = [step.position.state.x for step in steps]
+    assert torch.equal(models[0], before) and torch.equal(models[2], first)
+    assert not torch.equal(models[2], models[3])
+
+
+def test_non_finite_sparse_step_changes_no_row() -> None:
+    config = resolve(SO_LR, "fedavg", SMALL | {"patience": 5})
+    problem = build_problem(SO_LR, config)
+    algorithm = problem.algorithm()
+    executor = Serial()
+    executor.load(problem, problem.federation(), ())
+    setting = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
+    x = initial_vector(problem)
+    state, report = run_round(setting, algorithm.init(x.clone()), 0, 100.0, 3e38)
+    assert torch.equal(state.x, x) and report.clients == 0 and len(report.rejected) == 4
+
+
+def decaying(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: tuple[()]) -> object:
+    return x + eta * (delta - 0.1 * x), state
+
+
+def decaying_algorithm() -> object:
+    return fedopt_algorithm(client=Optimizer(decaying), server=sgd())  # type: ignore[arg-type]
+
+
+def test_own_client_optimizer_trains_all_rows() -> None:
+    _, end = the_same_without_parts(decaying_algorithm)
+    assert (end != final("fedavg", Serial(), plain=False)).float().mean() > 0.9
+
+
+def halving(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: tuple[()]) -> object:
+    return 0.5 * x + eta * delta, state
+
+
+def halving_server(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> Any:
+    return state._replace(x=0.5 * state.x + round.eta * mean[0])
+
+
+def the_same_without_parts(build: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """x_0 and the end of a run by an algorithm, which must not depend on whether clients work on parts."""
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = build_problem(SO_LR, config, build)
+    fast, plain = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    assert torch.equal(fast, plain)
+    return initial_vector(problem), fast
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: fedopt_algorithm(sgd(), Optimizer(halving)),  # type: ignore[arg-type]
+        lambda: fedopt_algorithm(sgd(), sgd()._replace(update=halving)),
+        lambda: fedopt_algorithm(sgd(), sgd())._replace(server=halving_server),
+    ],
+)
+def test_own_server_updates_all_rows(build: Any) -> None:
+    start, end = the_same_without_parts(build)
+    assert (end == 0.25 * start).float().mean() > 0.5, "two rounds halve what nobody touches"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: fedopt_algorithm(sgd()._replace(update=decaying), sgd()),
+        lambda: fedopt_algorithm(sgd(), sgd())._replace(client=decaying_client),
+    ],
+)
+def test_own_client_trains_all_rows(build: Any) -> None:
+    start, end = the_same_without_parts(build)
+    assert (end != start).float().mean() > 0.9
+
+
+def decaying_client(work: Work, x: torch.Tensor) -> ClientResult:
+    for batch in work.batches():
+        work.gradient(x, batch)
+    return ClientResult((-0.1 * x,))
+
+
+def test_sparse_server_update_overwrites_x_and_equals_dense_update() -> None:
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = build_problem(SO_LR, config)
+    algorithm, executor = problem.algorithm(), Serial()
+    executor.load(problem, problem.federation(), ())
+    setting = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
+    x = initial_vector(problem)
+    with disabled(SERVER_ON_SPARSE_ROWS):
+        expected, _ = run_round(setting, algorithm.init(x), 0, 0.1, 1.0)
+    state = algorithm.init(x.clone())
+    after, _ = run_round(setting, state, 0, 0.1, 1.0)
+    assert after.x is state.x
+    assert torch.equal(after.x, expected.x) and not torch.equal(after.x, x)
+
+
+def squared_kernel(model: nn.Module) -> torch.Tensor:
+    return 1e-3 * model.kernel.square().sum()
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedyogi"])
+def test_penalty_changes_rows_that_no_client_touches(algorithm: str) -> None:
+    config = resolve(SO_LR, algorithm, SMALL)
+    problem = replace(build_problem(SO_LR, config), penalty=squared_kernel)
+    actual, dense = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    assert torch.equal(actual, dense)
+    assert (actual != initial_vector(problem)).float().mean() > 0.99
+
+
+def decayed_tags() -> nn.Module:
+    """A model with weight decay as a gradient hook, which changes rows that no client touches."""
+    model = TagRegression()
+    model.kernel.register_hook(lambda gradient: gradient + 1e-3)
+    return model
+
+
+def test_gradient_hooks_change_rows_that_no_client_touches() -> None:
+    config = resolve(SO_LR, "fedavg", SMALL)
+    problem = replace(build_problem(SO_LR, config), model=decayed_tags)
+    actual, dense = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    assert torch.equal(actual, dense)
+    assert (actual != initial_vector(problem)).float().mean() > 0.99
+
+
+def clipped_steps(clients: Sequence[int], lr: float, steps: int) -> list[torch.Tensor]:
+    """Delta_i of full-batch SGD with clipped gradients, by hand with torch.optim."""
+    problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
+    x = initial_vector(replace(problem, model=small.clipped_network))
+    deltas = []
+    for client in clients:
+        inputs, labels, _ = map(torch.from_numpy, problem.federation().train.client(client))
+        module = small.network(dropout=0.0)
+        nn.utils.vector_to_parameters(x.clone(), module.parameters())
+        optimizer = torch.optim.SGD(module.parameters(), lr)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(inputs), labels).backward()
+            weight = next(module.parameters())
+            weight.grad.clamp_(-small.CLIP, small.CLIP)
+            optimizer.step()
+        deltas.append(nn.utils.parameters_to_vector(module.parameters()).detach() - x)
+    return deltas
+
+
+@pytest.mark.parametrize("name", ["serial", "processes", "vectorised"])
+def test_gradient_hooks_of_a_model_function_work_on_every_executor(name: str, pool: Pool) -> None:
+    settings = small.SETTINGS | {"client.batch_size": 64, "client.epochs": 3}
+    problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", settings))
+    problem = replace(problem, model=small.clipped_network)
+    executor = {"serial": Serial, "processes": lambda: pool(2), "vectorised": Vectorised}[name]()
+    trained = train_clients(executor, problem, range(3), 0.5)
+    for (_, (delta,)), expected in zip(trained, clipped_steps(range(3), 0.5, 3), strict=True):
+        torch.testing.assert_close(delta, expected, rtol=1e-4, atol=1e-6)
+    assert ("gradient hooks" in executor.fallback_reason) == (name == "vectorised")
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@given(data=st.data(), steps=st.integers(1, 5))
+@settings(deadline=None, derandomize=True, max_examples=25)
+def test_optimizers_are_coordinate_wise_and_leave_untouched_coordinates_unchanged(
+    name: str, data: st.DataObject, steps: int
+) -> None:
+    optimizer = OPTIMIZERS[name]()
+    touched = torch.tensor(data.draw(st.lists(st.booleans(), min_size=7, max_size=7)))
+    values = st.lists(st.floats(-4, 4, width=32, allow_subnormal=False), min_size=7, max_size=7)
+    start = torch.tensor(data.draw(values))
+    x, state = start, optimizer.init(start)
+    short, short_state = start[touched], optimizer.init(start[touched])
+    for t in range(steps):
+        delta = torch.tensor(data.draw(values)) * touched
+        x, state = optimizer.update(x, delta, 0.5, t, state)
+        short, short_state = optimizer.update(short, delta[touched], 0.5, t, short_state)
+    assert torch.equal(x[touched], short)
+    assert torch.equal(x[~touched], start[~touched])
+    assert all(torch.equal(a[touched], b) for a, b in zip(state, short_state, strict=True))
+
+
+def test_wrapped_optimizer_is_not_an_optimizer_of_the_package() -> None:
+    problem = build_problem(SO_LR, resolve(SO_LR, "fedavg", SMALL))
+    plain = adam()
+
+    @wraps(plain.update)
+    def wrapped(*arguments: Any) -> Any:
+        return plain.update(*arguments)
+
+    for optimizer, expected in ((plain, True), (plain._replace(update=wrapped), False)):
+        algorithm = fedopt_algorithm(optimizer, sgd())
+        assert CLIENT_ON_SPARSE_ROWS.applies(algorithm, problem, TagRegression()) is expected
+
+
+def test_registry_has_unique_names_and_conditions() -> None:
+    assert len({path.name for path in FAST_PATHS}) == len(FAST_PATHS) == 4
+    assert all(path.exact_if.endswith(".") and "\n" not in path.exact_if for path in FAST_PATHS)
+
+
+def test_disabled_paths_are_enabled_again() -> None:
+    algorithm = fedopt_algorithm(sgd(), sgd())
+    with pytest.raises(ZeroDivisionError), disabled(SERVER_ON_SPARSE_ROWS):
+        assert not SERVER_ON_SPARSE_ROWS.applies(algorithm)
+        raise ZeroDivisionError
+    assert SERVER_ON_SPARSE_ROWS.applies(algorithm)
