@@ -1,10 +1,9 @@
-"""What each fast path saves: the plain way and the fast way in turns, in one process of one thread.
+"""Time saved by each fast path: plain and fast code run alternately, in one process with one thread.
 
     python benchmarks/fast_paths.py [--repeats 9] [--write docs/performance.md]
 
-Printed are medians of both and their ratio. That both ways give the same numbers is tested elsewhere
-(`tests/test_descent.py`, `test_parts.py`); here only time counts. `--write` puts the table between the
-markers of a document.
+The table has the medians of both and their ratio. `tests/engine/test_fast_paths.py` compares the results.
+`--write` puts the table between the markers of a document.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -27,92 +24,97 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedopt.algorithms.base import Algorithm, LocalSGD, Round, Still
+from fedopt.algorithms.base import Round
 from fedopt.bench.engine_rounds import EngineRounds
 from fedopt.bench.environment import current_commit, describe_machine
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import build_workload
-from fedopt.engine import client as local
 from fedopt.engine.allocation import ENVIRONMENT
-from fedopt.engine.executors import load_balancing as schedule
+from fedopt.engine.executors import load_balancing
+from fedopt.engine.fast_paths import (
+    CLIENT_ON_SPARSE_ROWS,
+    IN_PLACE_SGD,
+    SELF_UPDATING_LAYERS,
+    SERVER_ON_SPARSE_ROWS,
+    FastPath,
+    disabled,
+)
 from fedopt.engine.worker import ClientJob, Worker
 from fedopt.models.dense import DenseStack
 from fedopt.models.emnist import CharacterCNN
-from fedopt.models.linear import TagRegression
 from fedopt.tasks import TASKS
 
-STEPS = 5  # of the client that is trained
-Way = Callable[[], object]
+STEPS = 5  # of a client
+Timed = Callable[[], object]
 
 
-class Saved(NamedTuple):
+class Comparison(NamedTuple):
     what: str
     where: str
     plain: float  # seconds
     fast: float
-    ratio: float  # the median over pairs
+    ratio: float  # median over pairs
 
 
-def compare(what: str, where: str, plain: Way, fast: Way, repeats: int) -> Saved:
+def compare(what: str, where: str, plain: Timed, fast: Timed, repeats: int) -> Comparison:
     times: tuple[list[float], list[float]] = ([], [])
-    for way in (plain, fast):
-        way()
+    for function in (plain, fast):
+        function()
     for _ in range(repeats):
-        for way, seconds in zip((plain, fast), times, strict=True):
+        for function, seconds in zip((plain, fast), times, strict=True):
             start = time.perf_counter()
-            way()
+            function()
             seconds.append(time.perf_counter() - start)
     ratio = median(a / b for a, b in zip(*times, strict=True))
-    saved = Saved(what, where, median(times[0]), median(times[1]), ratio)
+    result = Comparison(what, where, median(times[0]), median(times[1]), ratio)
     print(
-        f"{what}, {where}: {saved.plain:.4g} s, {saved.fast:.4g} s, {ratio:.2f}", file=sys.stderr, flush=True
+        f"{what}, {where}: {result.plain:.4g} s, {result.fast:.4g} s, {ratio:.2f}",
+        file=sys.stderr,
+        flush=True,
     )
-    return saved
+    return result
 
 
-def trained(task: str, as_written: bool = False, whole: bool = False, clients: int | None = 1) -> Way:
-    """Clients of `task` for a few steps; their algorithm as it is written, or on the whole model."""
-    work = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
-    problem = replace(work.problem, touched=None) if whole else work.problem
-    runner = Worker(problem, problem.federation(), ())
-    if as_written:
-        client = runner.algorithm.client
-        assert isinstance(client, LocalSGD)
-        runner.client = client.function
-    jobs = [ClientJob(Round(0, work.client_lr, 1.0, 1, 1), client) for client in range(len(work.examples))]
-    return lambda: [runner.run(job, (work.x,), None) for job in jobs]
+def clients_of(task: str, clients: int | None = 1, without: Sequence[FastPath] = ()) -> Timed:
+    """Train clients of `task` for a few steps, without some fast paths."""
+    workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
+    with disabled(*without):
+        worker = Worker(workload.problem, workload.problem.federation(), ())
+    round = Round(0, workload.client_lr, 1.0, 1, 1)
+
+    def train() -> None:
+        with disabled(*without):
+            for client in range(len(workload.examples)):
+                worker.run(ClientJob(round, client), (workload.x,), None)
+
+    return train
 
 
-def changed(way: Way, owner: Any, name: str, value: object) -> Way:
-    """The same with an attribute of a class or module set meanwhile."""
+def with_attribute(function: Timed, owner: Any, name: str, value: object) -> Timed:
+    """Call a function while an attribute of a class or module has another value."""
 
     def run() -> None:
         before = getattr(owner, name)
         setattr(owner, name, value)
         try:
-            way()
+            function()
         finally:
             setattr(owner, name, before)
 
     return run
 
 
-def whole_server(build: Callable[[], Algorithm]) -> Algorithm:
-    """The same algorithm, whose server is given whole vectors."""
-    algorithm = build()
-    assert isinstance(algorithm.server, Still)
-    return algorithm._replace(server=algorithm.server.function)
+def round_of(task: str, stack: ExitStack, without: Sequence[FastPath] = ()) -> Timed:
+    """Run a round of `task` on two workers, without some fast paths of the server."""
+    workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
+    engine = EngineRounds(workload, 2)
+    stack.callback(engine.close)
 
+    def run() -> None:
+        with disabled(*without):
+            engine.run_round()
 
-def on_workers(task: str, opened: ExitStack, server_on_all: bool = False) -> Way:
-    """A round of `task` on two workers."""
-    work = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
-    if server_on_all:
-        problem = replace(work.problem, algorithm=partial(whole_server, work.problem.algorithm))
-        work = replace(work, problem=problem)
-    ours = EngineRounds(work, 2)
-    opened.callback(ours.close)
-    return ours.run_round
+    return run
 
 
 class _TorchDropout(CharacterCNN):
@@ -122,7 +124,7 @@ class _TorchDropout(CharacterCNN):
 
 
 class _PlainCNN(_TorchDropout):
-    """The same network as most would write it: channels first, torch's dropout, ReLU before the maximum."""
+    """The network with channels first, torch's dropout, and ReLU before pooling."""
 
     def forward(self, pixels: Tensor) -> Tensor:
         h = F.relu(self.conv1(pixels.unsqueeze(1)))
@@ -132,7 +134,7 @@ class _PlainCNN(_TorchDropout):
         return logits
 
 
-def network_step(model: nn.Module) -> Way:
+def network_step(model: nn.Module) -> Timed:
     parameters = list(model.parameters())
     pixels, labels = torch.rand(20, 28, 28), torch.arange(20)
 
@@ -155,76 +157,61 @@ print((time.perf_counter() - start) / 20)
 """
 
 
-def allocation(repeats: int) -> Saved:
-    """A sum of two vectors as long as a ResNet-18, in fresh processes with and without our settings."""
+def compare_allocation(repeats: int) -> Comparison:
+    """Add two vectors of the size of ResNet-18, in new processes with and without the settings of workers."""
     times: list[list[float]] = [[], []]
     for _ in range(repeats):
         for seconds, settings in zip(times, ({}, ENVIRONMENT), strict=True):
-            words = [sys.executable, "-c", _VECTORS]
+            command = [sys.executable, "-c", _VECTORS]
             environment = {k: v for k, v in os.environ.items() if k not in ENVIRONMENT} | settings
-            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
             seconds.append(float(done.stdout))
     ratio = median(a / b for a, b in zip(*times, strict=True))
-    return Saved("freed vectors stay with the process", "sum of 11 M numbers", *map(median, times), ratio)
+    return Comparison(
+        "freed vectors stay with the process", "sum of 11 M numbers", *map(median, times), ratio
+    )
 
 
-def measure(repeats: int) -> list[Saved]:
-    found = [
-        compare("client SGD in place", task, trained(task, as_written=True), trained(task), repeats)
+def measure(repeats: int) -> list[Comparison]:
+    results = [
+        compare(IN_PLACE_SGD.name, task, clients_of(task, without=[IN_PLACE_SGD]), clients_of(task), repeats)
         for task in TASKS
     ]
-    cohort = trained("so_lr", clients=None)
-    whole = trained("so_lr", whole=True, clients=None)
-    found.append(compare("touched rows alone", "cohort of so_lr", whole, cohort, 3 * repeats))
-    apart = changed(cohort, TagRegression, "descends", False)
-    found.append(compare("rows move in the backward pass", "cohort of so_lr", apart, cohort, 3 * repeats))
-    apart = changed(trained("emnist_ae"), DenseStack, "descends", False)
-    found.append(compare("eight layers as one node", "emnist_ae", apart, trained("emnist_ae"), 3 * repeats))
-    singly = changed(trained("emnist_ae"), local, "_AHEAD", 1)
-    found.append(compare("batches ahead", "emnist_ae", singly, trained("emnist_ae"), 3 * repeats))
-    with ExitStack() as opened:
-        plain, fast = (on_workers("so_lr", opened, server_on_all=way) for way in (True, False))
-        found.append(compare("server on touched rows", "round of so_lr", plain, fast, 5 * repeats))
-    with ExitStack() as opened:
-        fast = on_workers("emnist_ae", opened)
-        found.append(
-            compare(
-                "clients spread evenly",
-                "round of emnist_ae",
-                changed(fast, schedule, "_EVEN", float("inf")),
-                fast,
-                3 * repeats,
-            )
-        )
-    ours = network_step(CharacterCNN())
-    found.append(
-        compare("dropout from bytes", "step of the CNN", network_step(_TorchDropout()), ours, repeats)
-    )
-    found.append(
-        compare(
-            "that, channels last, ReLU after pooling",
-            "step of the CNN",
-            network_step(_PlainCNN()),
-            ours,
-            repeats,
-        )
-    )
-    return [*found, allocation(min(repeats, 3))]
+    cohort = clients_of("so_lr", clients=None)
+    dense = clients_of("so_lr", clients=None, without=[CLIENT_ON_SPARSE_ROWS])
+    results.append(compare(CLIENT_ON_SPARSE_ROWS.name, "cohort of so_lr", dense, cohort, 3 * repeats))
+    plain = clients_of("so_lr", clients=None, without=[SELF_UPDATING_LAYERS])
+    results.append(compare(SELF_UPDATING_LAYERS.name, "cohort of so_lr", plain, cohort, 3 * repeats))
+    fast = clients_of("emnist_ae")
+    plain = with_attribute(clients_of("emnist_ae"), DenseStack, "updates_in_backward", False)
+    results.append(compare("eight layers as one node", "emnist_ae", plain, fast, 3 * repeats))
+    with ExitStack() as stack:
+        plain, fast = (round_of("so_lr", stack, without) for without in ([SERVER_ON_SPARSE_ROWS], []))
+        results.append(compare(SERVER_ON_SPARSE_ROWS.name, "round of so_lr", plain, fast, 5 * repeats))
+    with ExitStack() as stack:
+        fast = round_of("emnist_ae", stack)
+        plain = with_attribute(fast, load_balancing, "_TOLERANCE", float("inf"))
+        results.append(compare("load balancing", "round of emnist_ae", plain, fast, 3 * repeats))
+    step = network_step(CharacterCNN())
+    plain = network_step(_TorchDropout())
+    results.append(compare("dropout from bytes", "step of the CNN", plain, step, repeats))
+    what = "dropout from bytes, channels last, ReLU after pooling"
+    results.append(compare(what, "step of the CNN", network_step(_PlainCNN()), step, repeats))
+    return [*results, compare_allocation(min(repeats, 3))]
 
 
-def table(found: list[Saved]) -> list[str]:
-    where = describe_machine()
+def table(results: list[Comparison]) -> list[str]:
+    machine = describe_machine()
     return [
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
-        f"{where['cpu']}, torch {where['torch']}, one thread; `python benchmarks/fast_paths.py`. A client "
-        f"takes {STEPS} steps (a cohort's at most), the network {STEPS} as well; rounds are the paper's, on "
-        "two workers.",
+        f"{machine['cpu']}, torch {machine['torch']}, one thread; `python benchmarks/fast_paths.py`. Clients "
+        f"and networks take up to {STEPS} steps; rounds are those of the paper, on two workers.",
         "",
         "| what | where | plain | fast | ratio |",
         "|---|---|---:|---:|---:|",
         *(
             f"| {s.what} | {s.where} | {s.plain * 1e3:.3g} ms | {s.fast * 1e3:.3g} ms | {s.ratio:.2f} |"
-            for s in found
+            for s in results
         ),
         "",
     ]
@@ -233,11 +220,11 @@ def table(found: list[Saved]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="put the table there")
-    asked = parser.parse_args()
-    block = MarkedBlock(asked.write, "fast paths") if asked.write else None
+    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="write the table into this document")
+    arguments = parser.parse_args()
+    block = MarkedBlock(arguments.write, "fast paths") if arguments.write else None
     torch.set_num_threads(1)
-    lines = table(measure(asked.repeats))
+    lines = table(measure(arguments.repeats))
     print("\n".join(lines))
     if block:
         block.write(lines)
@@ -246,7 +233,7 @@ def main() -> None:
 _SCRATCH = tempfile.TemporaryDirectory()
 
 if __name__ == "__main__":
-    # The process measures as a worker would: with its settings, which are read when it starts.
+    # Measure with the environment of workers, which is read when a process starts.
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ENVIRONMENT)
     main()

@@ -22,7 +22,6 @@ from fedopt.algorithms.scaffold import scaffold
 
 __all__ = [
     "ALGORITHMS",
-    "KERAS_ADAM",
     "OPTIMIZERS",
     "VARIANTS",
     "Algorithm",
@@ -61,7 +60,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 }
 
 # Adam and Yogi as in Keras.
-KERAS_ADAM: dict[str, Any] = {"bias_correction": True, "initial_accumulator": 0.0}
+_KERAS = {"bias_correction": True, "first_step": 2, "initial_accumulator": 0.0}
 
 # `variant` changes the defaults of the server optimizer. "as_printed" is the paper's text, which is the
 # default of every factory; "as_run" is the authors' code of 2020-09. docs/deviations.md gives the reasons.
@@ -70,8 +69,8 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
     "as_run": {
         "sgdm": {"fold_rate": True},
         "adagrad": {"initial_accumulator": 0.0},
-        "adam": {**KERAS_ADAM, "first_step": 2},
-        "yogi": {**KERAS_ADAM, "first_step": 2},
+        "adam": _KERAS,
+        "yogi": _KERAS,
     },
 }
 
