@@ -21,8 +21,9 @@ from typing import Any, Protocol
 import torch
 
 from fedopt.engine.executors import available_cores
-from fedopt.engine.executors.base import Executor, Serial
+from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.processes import worker_environment
+from fedopt.engine.executors.serial import Serial
 from fedopt.errors import WorkerError
 from fedopt.runs.directory import remove_temporary_files
 from fedopt.sweep.progress import SweepProgress
