@@ -22,14 +22,8 @@ from fedopt.tasks.task_data import ColumnSplit, encode_federation, flat_column, 
 
 
 def _synthetic_split(split: str) -> ColumnSplit:
-    return ColumnSplit(
-        synthetic_emnist.ids(), synthetic_emnist.sizes(split), partial(_synthetic_columns, split)
-    )
-
-
-def _synthetic_columns(split: str, index: int) -> Columns:
-    pixels, label = synthetic_emnist.examples(split, index)
-    return {"pixels": pixels, "label": label}
+    columns = partial(synthetic_emnist.examples, split)
+    return ColumnSplit(synthetic_emnist.ids(split), synthetic_emnist.sizes(split), columns)
 
 
 def _encode(columns: Columns) -> Arrays:

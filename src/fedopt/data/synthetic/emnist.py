@@ -1,14 +1,13 @@
-"""A synthetic twin of federated EMNIST-62: 3,400 writers, each with an own hand, drawn from code.
+"""Synthetic EMNIST-62: 3,400 writers, each with their own handwriting.
 
-It needs no download, so a run, a test or a comparison of algorithms can start anywhere, and it keeps what
-makes the real set federated: as many writers and examples, a mix of characters of each writer's own, and
-hands that differ more between writers than the images of one writer do. Pixels follow the real files:
-white paper is 255 and ink is dark. Labels are 0-9, then A-Z, then a-z.
+It matches the real dataset in the numbers of writers and examples. Each writer has their own distribution of
+characters, and handwriting differs more between writers than within one. As in the real files, the
+background is 255 and ink is dark. Labels are 0-9, then A-Z, then a-z.
 
-An image is a row of points along the pen's path (`glyphs`), moved by one linear map of fixed features of
-the path, dropped on the pixel grid and blurred to the width of a pen. All images of a writer are drawn by
-the same few array operations; these only add and multiply, so the result does not depend on a library
-that orders its sums freely.
+An image starts from points along the path of the pen (`glyphs`). A linear map of fixed features of the path
+moves the points. They are added to the pixel grid and blurred to the width of a pen. All images of a writer
+are drawn by the same array operations. They only add and multiply in a fixed order, so the result does not
+depend on the order of sums in a library.
 """
 
 from __future__ import annotations
@@ -21,28 +20,25 @@ import numpy.typing as npt
 
 from fedopt import rng
 from fedopt.data.synthetic import glyphs
-from fedopt.errors import UserError, unknown
+from fedopt.data.synthetic.common import Doubles, Integers, Singles, check_client, count_clients, read_only
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-
-N_WRITERS = 3400
-TRAIN_EXAMPLES = 671_585
-TEST_EXAMPLES = 77_483
+WRITERS = 3400
+CLIENTS = {"train": WRITERS, "test": WRITERS}
+EXAMPLES = {"train": 671_585, "test": 77_483}
 
 SIDE = 28  # pixels
-POINTS = 112  # per glyph: at most 0.8 pixels apart on the longest path
-BATCH = 50  # images drawn together: few enough that their arrays stay in the processor's cache
-REACH = 22.0  # pixels that the pen's path may span, so that its ink stays on the paper
-SMALL = 0.86  # height of a letter like 'o' against 'O'
-FEATURES = 10  # 1, u, v: place and affine map; u v, u u, v v: bending; the rest: waves along the path
+POINTS = 112  # per glyph; at most 0.8 pixels apart on the longest path
+BATCH = 50  # images drawn together; their arrays fit into the processor's cache
+MAX_SPAN = 22.0  # pixels between the ends of a path, so that all ink is inside the image
+SMALL = 0.86  # height of a letter like 'o' relative to 'O'
+FEATURES = 10  # 1, u, v: position and affine map; uv, uu, vv: bending; the rest: waves along the path
 AMPLITUDE = np.array([0, 1, 1, 1, 1, 1, 1, 1, 0.7, 0.7], dtype=np.float32)
-OWN_BEND, EACH_BEND, IMAGE_BEND = 0.02, 0.04, 0.025  # of the writer, of its glyphs, of an image
-JITTER = 7  # further differences between images: slant, turn, size, width, right, down, darkness
-MIX = 2.0  # evenness of the writers' mixes: the mean weight of a character in the Dirichlet draw
+WRITER_BEND, GLYPH_BEND, IMAGE_BEND = 0.02, 0.04, 0.025  # standard deviations of the bending
+JITTER = 7  # other variations of an image: slant, rotation, size, width, x, y, darkness
+MIX = 2.0  # mean Dirichlet parameter of a character; larger values give more similar writers
 
-# How often a character is written, in the order of the labels: digits are half of everything, and the
-# letters follow the real set, where a few (O, S, e, t) are common and most are rare.
+# Frequency of each character in the order of the labels. Digits are half of all examples. Letters follow the
+# real dataset, in which a few (O, S, e, t) are common and most are rare.
 FREQUENCY = np.array(
     [40.0] * 10
     + [7, 4, 11, 5, 5, 10, 3, 4, 13, 4, 3, 6, 10, 9, 28, 9, 3, 5, 23, 11, 14, 5, 5, 3, 5, 3]
@@ -51,68 +47,64 @@ FREQUENCY = np.array(
 
 
 @cache
-def sizes(split: str) -> Ints:
-    """Examples of every writer in `split`, int64 (3400,): many wrote once, some twice, as in the real set."""
-    if split == "train":
-        draw = rng.generator("synthetic_emnist", "sizes")
-        group = draw.choice(3, N_WRITERS, p=[0.66, 0.30, 0.04])
-        usual, twice = draw.normal(155, 28, N_WRITERS), draw.normal(300, 48, N_WRITERS)
-        wish = np.choose(group, [usual, twice, draw.uniform(20, 150, N_WRITERS)])
-        counts = _exact(wish, TRAIN_EXAMPLES, 20, 418)
-    elif split == "test":
-        counts = _exact(sizes("train") * (TEST_EXAMPLES / TRAIN_EXAMPLES), TEST_EXAMPLES, 2, 60)
-    else:
-        raise unknown("split", split, ["train", "test"])
-    counts.setflags(write=False)  # every caller is given the same cached array
-    return counts
+def sizes(split: str) -> Integers:
+    """Return the number of examples of each writer, int64 (3400,). As in the real data, some wrote twice."""
+    count_clients(CLIENTS, split)
+    total = EXAMPLES[split]
+    if split == "test":
+        return _round_to_total(sizes("train") * (total / EXAMPLES["train"]), total, 2, 60)
+    draw = rng.generator("synthetic_emnist", "sizes")
+    group = draw.choice(3, WRITERS, p=[0.66, 0.30, 0.04])
+    once, twice = draw.normal(155, 28, WRITERS), draw.normal(300, 48, WRITERS)
+    wanted = np.choose(group, [once, twice, draw.uniform(20, 150, WRITERS)])
+    return _round_to_total(wanted, total, 20, 418)
 
 
-def ids() -> list[str]:
-    """The 3400 writers' names in sorted order; the position in the list is the writer's number."""
-    return [f"writer{number:04d}" for number in range(N_WRITERS)]
+def ids(split: str) -> list[str]:
+    """Return the sorted names of the writers, which are the same in both splits."""
+    return [f"writer{number:04d}" for number in range(count_clients(CLIENTS, split))]
 
 
-def examples(split: str, writer: int) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Images uint8 (n, 28, 28) and labels int64 (n,) of one writer, a function of the arguments alone."""
+def examples(split: str, client: int) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the columns of one writer: `pixels` uint8 (n, 28, 28) and `label` int64 (n,)."""
     counts = sizes(split)
-    if not 0 <= writer < N_WRITERS:
-        raise UserError(f"there is no writer {writer}; writers are numbered 0 to {N_WRITERS - 1}")
-    hand, n = _hand(writer), int(counts[writer])
+    writer = check_client(split, client, WRITERS)
+    hand, n = _handwriting(writer), int(counts[writer])
     draw = rng.generator("synthetic_emnist", split, writer)
     labels = np.searchsorted(hand.mix, draw.random(n), side="right")
     noise = draw.standard_normal((n, 2 * FEATURES + JITTER), dtype=np.float32).clip(-2.5, 2.5)
     starts = range(0, n, BATCH)
-    parts = [_draw(hand, labels[i : i + BATCH], noise[i : i + BATCH]) for i in starts]
-    return np.concatenate(parts), labels
+    parts = [_draw_images(hand, labels[i : i + BATCH], noise[i : i + BATCH]) for i in starts]
+    return {"pixels": np.concatenate(parts), "label": labels}
 
 
-class Hand(NamedTuple):
-    """What stays the same in everything that a writer writes."""
+class Handwriting(NamedTuple):
+    """The properties that all images of a writer share."""
 
-    mix: npt.NDArray[np.float64]  # (62,) cumulative shares of the characters
-    rows: Ints  # (62,) which way of writing each character
-    bend: Floats  # (62, 2, FEATURES) how each glyph departs from the copybook
+    mix: Doubles  # (62,) cumulative shares of the characters
+    rows: Integers  # (62,) the variant of each character
+    bend: Singles  # (62, 2, FEATURES) deviation of each glyph from its standard form
     slant: float  # shift to the right per unit of height
-    turn: float  # radians
+    turn: float  # rotation in radians
     width: float
     size: float  # pixels of the longer side
-    baseline: float  # pixels below the middle
-    pen: float  # blur of the pen, the outer weight of a three-point average
+    baseline: float  # pixels below the centre
+    pen: float  # blur: the outer weight of a three-point average
     pressure: float  # darkness
-    care: float  # the writer's own multiple of the difference between two images
-    swell: Floats  # (2,) how the pressure changes along the path
+    care: float  # scale of the variation between images
+    swell: Singles  # (2,) change of the pressure along the path
 
 
-def _hand(writer: int) -> Hand:
-    """The hand of a writer, from the writer's number alone, so that train and test share it."""
+def _handwriting(writer: int) -> Handwriting:
+    """Return the handwriting of a writer. It depends only on the number, so both splits share it."""
     draw = rng.generator("synthetic_emnist", "hand", writer)
     shares = draw.gamma(MIX * FREQUENCY / FREQUENCY.mean())
-    forms = _forms()
+    standard = _glyph_features()
     own, each = draw.standard_normal((1, 2, FEATURES)), draw.standard_normal((62, 2, FEATURES))
-    return Hand(
+    return Handwriting(
         mix=np.append(np.cumsum(shares)[:-1] / shares.sum(), 1.0),
-        rows=forms.first + (forms.ways * draw.random(62)).astype(np.int64),
-        bend=((OWN_BEND * own + EACH_BEND * each) * AMPLITUDE).astype(np.float32),
+        rows=standard.first + (standard.variants * draw.random(62)).astype(np.int64),
+        bend=((WRITER_BEND * own + GLYPH_BEND * each) * AMPLITUDE).astype(np.float32),
         slant=_bounded(draw, 0.12, 0.17),
         turn=_bounded(draw, 0.0, 0.07),
         width=_bounded(draw, 0.95, 0.11),
@@ -125,21 +117,21 @@ def _hand(writer: int) -> Hand:
     )
 
 
-def _draw(hand: Hand, labels: Ints, noise: Floats) -> npt.NDArray[np.uint8]:
-    """Draw one image per label, (n, 28, 28); `noise` (n, 27) holds the small differences between images."""
-    forms = _forms()
+def _draw_images(hand: Handwriting, labels: Integers, noise: Singles) -> npt.NDArray[np.uint8]:
+    """Draw one image per label, (n, 28, 28). `noise`, (n, 27), has the variations between images."""
+    standard = _glyph_features()
     rows = hand.rows[labels]
-    features = forms.features[rows]
+    features = standard.features[rows]
     noise = hand.care * noise
     wobble = noise[:, :-JITTER].reshape(-1, 2, FEATURES)
     jitter = noise[:, -JITTER:].T[:, :, None]
 
-    # The shape of the path: the copybook's u and v, and departures of the writer and of this image.
+    # The shape of the path: the standard u and v, and the deviations of the writer and of this image.
     bend = hand.bend[labels] + IMAGE_BEND * AMPLITUDE * wobble
     bend[:, 0, 1] += 1.0
     bend[:, 1, 2] += 1.0
 
-    # The hand's slant, width and turn, applied to the weights of the features and not to every point.
+    # Slant, width and rotation are applied to the weights of the features instead of to every point.
     slant = hand.slant + 0.05 * jitter[0]
     turn = hand.turn + 0.04 * jitter[1]
     size = hand.size * (1.0 + 0.03 * jitter[2])
@@ -150,70 +142,70 @@ def _draw(hand: Hand, labels: Ints, noise: Floats) -> npt.NDArray[np.uint8]:
     x = _place(x, 0.4 * jitter[4])
     y = _place(y, 0.4 * jitter[5] + hand.baseline)
 
-    # Every point leaves ink in proportion to the path that it stands for.
-    ink = forms.length[rows, None] * size * (hand.pressure / POINTS) * (1.0 + 0.08 * jitter[6])
+    # The ink of a point is proportional to the length of its part of the path.
+    ink = standard.length[rows, None] * size * (hand.pressure / POINTS) * (1.0 + 0.08 * jitter[6])
     swell = hand.swell[0] * features[:, 6] + hand.swell[1] * features[:, 7]
     paper = _blur(_splat(x, y, ink * (1.0 + swell)), hand.pen)
     white = 1.0 - np.minimum(paper, 1.0)
     return np.rint(255.0 * white).astype(np.uint8).reshape(-1, SIDE, SIDE)
 
 
-class Forms(NamedTuple):
-    """The copybook: `glyphs.Table` made ready for `_draw`."""
+class GlyphFeatures(NamedTuple):
+    """The features of all glyphs, for `_draw_images`."""
 
-    first: Ints  # (62,)
-    ways: Ints  # (62,)
-    features: Floats  # (rows, FEATURES, POINTS)
-    length: Floats  # (rows,)
+    first: Integers  # (62,)
+    variants: Integers  # (62,)
+    features: Singles  # (rows, FEATURES, POINTS)
+    length: Singles  # (rows,)
 
 
 @cache
-def _forms() -> Forms:
-    """The features of every glyph; a path is their weighted sum, so bending it costs one pass."""
+def _glyph_features() -> GlyphFeatures:
+    """Return the features of every glyph. A path is a weighted sum of them."""
     table = glyphs.table(POINTS)
     small = [character in "acenorsuvwxz" for character in glyphs.CHARACTERS]
-    scale = np.where(np.repeat(small, table.ways), SMALL, 1.0)
+    scale = np.where(np.repeat(small, table.variants), SMALL, 1.0)
     u, v = np.moveaxis(table.points * scale[:, None, None], 2, 0)
-    # Waves in proportion to the path, so that a short stroke stays a straight one.
+    # The amplitude of waves is proportional to the length, so that a short stroke stays straight.
     once = 2 * np.pi * (np.arange(POINTS) + 0.5) / POINTS
-    calm = np.minimum(table.length * scale / 2.5, 1.0)[:, None]
+    amplitude = np.minimum(table.length * scale / 2.5, 1.0)[:, None]
     features = [np.ones_like(u), u, v, 4 * u * v, 4 * u * u, 4 * v * v]
     features += [
-        calm * np.sin(once),
-        calm * np.cos(once),
-        calm**2 * np.sin(2 * once),
-        calm**2 * np.cos(2 * once),
+        amplitude * np.sin(once),
+        amplitude * np.cos(once),
+        amplitude**2 * np.sin(2 * once),
+        amplitude**2 * np.cos(2 * once),
     ]
-    return Forms(
+    return GlyphFeatures(
         first=table.first,
-        ways=table.ways,
+        variants=table.variants,
         features=np.stack(features, axis=1).astype(np.float32),
         length=(table.length * scale).astype(np.float32),
     )
 
 
-def _combine(weights: Floats, features: Floats) -> Floats:
-    """Sum of weights[:, k] * features[:, k] over k, (n, P); the order of the sum is fixed."""
-    total: Floats = weights[:, 0, None] * features[:, 0]
+def _combine(weights: Singles, features: Singles) -> Singles:
+    """Return the sum of weights[:, k] * features[:, k] over k in a fixed order, (n, P)."""
+    total: Singles = weights[:, 0, None] * features[:, 0]
     for k in range(1, FEATURES):
         total += weights[:, k, None] * features[:, k]
     return total
 
 
-def _place(at: Floats, shift: Floats) -> Floats:
-    """Centre paths (n, P) on the paper, as the real images are, up to a shift (n, 1) that margins allow.
+def _place(at: Singles, shift: Singles) -> Singles:
+    """Centre paths, (n, P), in the image, as in the real data. `shift`, (n, 1), is limited by the margins.
 
-    The margin of 2 pixels is what `_blur` needs: it treats all pixels as one line.
+    `_blur` needs a margin of 2 pixels, because it treats all pixels as one line.
     """
     low, high = at.min(axis=1, keepdims=True), at.max(axis=1, keepdims=True)
-    fit = REACH / np.maximum(high - low, REACH)
+    fit = MAX_SPAN / np.maximum(high - low, MAX_SPAN)
     slack = (SIDE - 5 - fit * (high - low)) / 2
-    placed: Floats = (at - (low + high) / 2) * fit + ((SIDE - 1) / 2 + np.clip(shift, -slack, slack))
+    placed: Singles = (at - (low + high) / 2) * fit + ((SIDE - 1) / 2 + np.clip(shift, -slack, slack))
     return placed
 
 
-def _splat(x: Floats, y: Floats, ink: Floats) -> Floats:
-    """Share the ink of each point (n, P) among the four pixels around it; all pixels, (n * 784,)."""
+def _splat(x: Singles, y: Singles, ink: Singles) -> Singles:
+    """Distribute the ink of each point, (n, P), to the four nearest pixels. Return all pixels, (n * 784,)."""
     n = len(x)
     left, top = x.astype(np.int64), y.astype(np.int64)
     corner = left + SIDE * top + SIDE * SIDE * np.arange(n)[:, None]
@@ -226,10 +218,10 @@ def _splat(x: Floats, y: Floats, ink: Floats) -> Floats:
     return np.bincount(where.ravel(), what.ravel(), minlength=n * SIDE * SIDE).astype(np.float32)
 
 
-def _blur(pixels: Floats, side: float) -> Floats:
-    """Two rounds of a three-point average along x and y; `side` is the weight of either neighbour.
+def _blur(pixels: Singles, side: float) -> Singles:
+    """Apply a three-point average twice along x and y. `side` is the weight of each neighbour.
 
-    Pixels are one long line. Ink that reached the end of a row would run into the next, hence `_place`.
+    Pixels are one line. `_place` keeps ink away from the ends of a row, where it would reach the next row.
     """
     for step in (1, SIDE, 1, SIDE):
         part = side * pixels
@@ -240,15 +232,15 @@ def _blur(pixels: Floats, side: float) -> Floats:
 
 
 def _bounded(draw: np.random.Generator, mean: float, deviation: float) -> float:
-    """A normal draw within 2.5 deviations, so that no hand is beyond reading."""
+    """Draw from a normal distribution, limited to 2.5 standard deviations to keep characters legible."""
     return float(mean + deviation * min(2.5, max(-2.5, draw.standard_normal())))
 
 
-def _exact(wish: npt.NDArray[np.floating], total: int, low: int, high: int) -> Ints:
-    """Whole numbers near `wish`, within [low, high], that sum to `total` exactly."""
-    counts: Ints = np.rint(wish).astype(np.int64).clip(low, high)
+def _round_to_total(wanted: npt.NDArray[np.floating], total: int, low: int, high: int) -> Integers:
+    """Return integers near `wanted`, within [low, high], with the sum `total`."""
+    counts: Integers = np.rint(wanted).astype(np.int64).clip(low, high)
     while missing := total - int(counts.sum()):
         step = 1 if missing > 0 else -1
         free = np.flatnonzero((low < counts) & (counts < high))
         counts[free[: abs(missing)]] += step
-    return counts
+    return read_only(counts)

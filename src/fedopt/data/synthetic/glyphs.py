@@ -1,10 +1,8 @@
-"""The 62 characters as pen strokes, for the synthetic twin of federated EMNIST.
+"""The 62 characters as pen strokes, for synthetic EMNIST. Strokes need no fonts and can be deformed.
 
-Writing the shapes down keeps the data set free of downloads and fonts, and lets a writer bend them.
-
-A glyph is text: the points `x,y` that the pen passes in a box from 0,0 (top left) to 100,100 (bottom
-right). The pen runs smoothly through its points; `|` makes the point before it a corner, `;` lifts the
-pen, and a stroke that ends where it began is closed smoothly. So `12,0 50,100 | 88,0` is a V.
+A glyph is text: points `x,y` of the pen in a box from 0,0 (top left) to 100,100 (bottom right). The path
+through the points is smooth. `|` makes the previous point a corner, and `;` lifts the pen. A stroke that ends
+at its first point is closed smoothly. For example, `12,0 50,100 | 88,0` is a V.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ Array = npt.NDArray[np.float64]
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Several entries for a character are the different ways in which people write it.
+# Several entries for a character are variants in which people write it.
 GLYPHS: dict[str, tuple[str, ...]] = {
     "0": ("50,0 18,28 18,72 50,100 82,72 82,28 50,0", "50,0 22,50 50,100 78,50 50,0"),
     "1": ("50,0 50,100", "28,22 54,0 | 54,100", "30,20 52,0 | 52,98 ; 24,98 80,98"),
@@ -125,40 +123,40 @@ GLYPHS: dict[str, tuple[str, ...]] = {
 }
 
 
-class Table(NamedTuple):
-    """All ways of writing all characters, as points at equal steps along the pen's path."""
+class GlyphTable(NamedTuple):
+    """All variants of all characters, as points at equal distances along the path."""
 
-    first: npt.NDArray[np.int64]  # (62,) row of a character's first way
-    ways: npt.NDArray[np.int64]  # (62,) how many rows it has
-    points: Array  # (rows, P, 2) x and y about the middle of the glyph; the longer side is 1
-    length: Array  # (rows,) of the path, in the unit of the points
+    first: npt.NDArray[np.int64]  # (62,) row of the first variant of a character
+    variants: npt.NDArray[np.int64]  # (62,) number of variants
+    points: Array  # (rows, P, 2) x and y relative to the centre of the glyph; the longer side is 1
+    length: Array  # (rows,) of the path, in the same unit
 
 
-def table(points: int) -> Table:
-    """Sample every glyph at `points` points, so that one array operation can move them all.
+def table(points: int) -> GlyphTable:
+    """Sample every glyph at `points` points.
 
-    >>> copybook = table(100)
-    >>> copybook.points.shape[1:], int(copybook.ways.sum()) == len(copybook.length)
+    >>> glyphs = table(100)
+    >>> glyphs.points.shape[1:], int(glyphs.variants.sum()) == len(glyphs.length)
     ((100, 2), True)
     """
-    ways = np.array([len(GLYPHS[character]) for character in CHARACTERS], dtype=np.int64)
+    variants = np.array([len(GLYPHS[character]) for character in CHARACTERS], dtype=np.int64)
     paths = [sample(path(text), points) for character in CHARACTERS for text in GLYPHS[character]]
-    return Table(
-        first=np.cumsum(ways) - ways,
-        ways=ways,
+    return GlyphTable(
+        first=np.cumsum(variants) - variants,
+        variants=variants,
         points=np.stack([spots for spots, _ in paths]),
         length=np.array([length for _, length in paths]),
     )
 
 
 def path(text: str) -> list[Array]:
-    """The strokes of a glyph as dense polylines, each (n, 2)."""
+    """Return the strokes of a glyph as dense polylines, each (n, 2)."""
     strokes = []
     for stroke in text.split(";"):
         pieces: list[Array] = []
         for piece in stroke.split("|"):
             knots = np.array([[float(v) for v in knot.split(",")] for knot in piece.split()])
-            if pieces:  # a corner ends one smooth piece and begins the next
+            if pieces:  # a corner ends one smooth piece and starts the next
                 knots = np.concatenate([pieces[-1][-1:], knots])
             pieces.append(smooth(knots))
         strokes.append(np.concatenate(pieces))
@@ -166,10 +164,10 @@ def path(text: str) -> list[Array]:
 
 
 def smooth(knots: Array, steps: int = 24) -> Array:
-    """A smooth curve through `knots` (n, 2). Three knots give nearly the circular arc through them.
+    """Return a smooth curve through `knots`, (n, 2). Three knots give approximately a circular arc.
 
-    The direction at a knot is that of the circle through it and its neighbours, and the handles of the
-    Bezier pieces are 0.37 chords long, which lies between the exact values for 1/4 and 1/8 of a circle.
+    The direction at a knot is that of the circle through the knot and its neighbours. The handles of the
+    Bezier pieces have 0.37 of the chord length, between the exact values for 1/4 and 1/8 of a circle.
     """
     if len(knots) == 2:
         return np.linspace(knots[0], knots[1], steps)
@@ -180,7 +178,7 @@ def smooth(knots: Array, steps: int = 24) -> Array:
     inner = unit[:-1] * size[1:] + unit[1:] * size[:-1]
     if closed:
         head = tail = unit[-1] * size[0] + unit[0] * size[-1]
-    else:  # mirror the neighbour's direction at the chord, as a circle does
+    else:  # mirror the direction of the neighbour at the chord, as on a circle
         head = 2 * unit[0] * (unit[0] @ inner[0]) - inner[0]
         tail = 2 * unit[-1] * (unit[-1] @ inner[-1]) - inner[-1]
     tangent = np.concatenate([[head], inner, [tail]])
@@ -193,12 +191,12 @@ def smooth(knots: Array, steps: int = 24) -> Array:
 
 
 def sample(strokes: list[Array], points: int) -> tuple[Array, float]:
-    """`points` points (points, 2) at equal steps over all strokes, centred and scaled, and the length."""
+    """Return points at equal distances over all strokes, (points, 2), centred and scaled, and the length."""
     ink = np.concatenate(strokes)
     low, high = ink.min(axis=0), ink.max(axis=0)
     scale = float((high - low).max())
     steps = [np.append(np.hypot(*np.diff(s, axis=0).T), 0.0) for s in strokes]
-    ends = np.cumsum(np.concatenate(steps))  # a step of 0 after each stroke: the pen jumps without ink
+    ends = np.cumsum(np.concatenate(steps))  # a step of 0 after each stroke: the pen is lifted
     length = float(ends[-1])
     at = (np.arange(points) + 0.5) * length / points
     which = np.searchsorted(ends, at, side="right")

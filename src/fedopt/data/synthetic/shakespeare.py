@@ -1,12 +1,12 @@
-"""A synthetic twin of federated Shakespeare: 715 roles in 37 plays that never were, each with its own speech.
+"""Synthetic Shakespeare: 715 roles in 37 invented plays, each with its own style of speech.
 
-It needs no download and keeps what makes the real set federated: as many roles and speeches, most of them
-few and some with hundreds; one language, with a role's own favourite words, turns of phrase, punctuation
-and line breaks; names that only the roles of one play call. What a role says is put together from the word
-lists and clauses below, so that a model can learn spelling, words, grammar and, last, the role.
+It has the same numbers of roles and speeches as the real dataset, with a heavy-tailed distribution. All roles
+share one language. Each role has its own preferred words, clauses, punctuation and line length, and each play
+has its own names. Speeches are assembled from the word lists and clauses below, so that a model can learn
+spelling, words, grammar and the style of a role.
 
-All speeches of a role are drawn by the same few array operations: clauses, the parts of speech in them, a
-word for each, and then how it is written (first in the speech, in a sentence, in a line, or inside).
+All speeches of a role are generated together by array operations: first the clauses, then their parts of
+speech, a word for each part, and its spelling, which depends on its position in the speech.
 """
 
 from __future__ import annotations
@@ -19,16 +19,21 @@ import numpy.typing as npt
 
 from fedopt import rng
 from fedopt.data.store.columns import Ragged
-from fedopt.errors import UserError, unknown
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from fedopt.data.synthetic.common import (
+    Doubles,
+    Integers,
+    check_client,
+    choose,
+    count_clients,
+    cumulative_shares,
+    heavy_tailed_sizes,
+)
 
 CLIENTS = {"train": 715, "test": 715}
 EXAMPLES = {"train": 16_068, "test": 2_356}
 
 PLAYS, NAMES = 37, 7  # names in each play
-TASTE, FASHION = 0.9, 0.7  # how far a role's, and a play's, liking for a word departs: deviations of its log
+ROLE_SPREAD, PLAY_SPREAD = 0.9, 0.7  # standard deviation of the log frequency of a word
 
 NOUNS = (
     "heart hand night day king crown love lord eye time world tongue sword death blood house hour "
@@ -104,66 +109,57 @@ CUE = "B"
 
 
 @cache
-def sizes(split: str) -> Ints:
-    """Speeches of every role, int64 (715,): half have ten or fewer, and the sum is the real total."""
-    if split not in CLIENTS:
-        raise unknown("split", split, CLIENTS)
-    wish = rng.generator("synthetic_shakespeare", "sizes").lognormal(0.0, 1.4, CLIENTS[split])
-    ends = np.cumsum(wish)
-    # One speech each; the others are cut where the running sum passes whole numbers, so none is lost.
-    ends = np.floor(ends / ends[-1] * (EXAMPLES[split] - CLIENTS[split]))
-    counts: Ints = 1 + np.diff(ends, prepend=0.0).astype(np.int64)
-    counts.setflags(write=False)  # every caller is given the same cached array
-    return counts
+def sizes(split: str) -> Integers:
+    """Return the number of speeches of each role, int64 (715,). Half of the roles have ten or fewer."""
+    clients = count_clients(CLIENTS, split)
+    return heavy_tailed_sizes(rng.generator("synthetic_shakespeare", "sizes"), clients, EXAMPLES[split])
 
 
 def ids(split: str) -> list[str]:
-    """The roles' names in sorted order, the same in both splits; the position is the role's number."""
-    if split not in CLIENTS:
-        raise unknown("split", split, CLIENTS)
-    return [f"role{number:03d}" for number in range(CLIENTS[split])]
+    """Return the sorted names of the roles, which are the same in both splits."""
+    return [f"role{number:03d}" for number in range(count_clients(CLIENTS, split))]
 
 
 def examples(split: str, client: int) -> dict[str, Ragged]:
-    """The `snippets` (speeches) of one role, ragged uint8 in ASCII, a function of the arguments alone."""
-    counts, client = sizes(split), int(client)  # a NumPy number would be another key
-    if not 0 <= client < len(counts):
-        raise UserError(f"there is no role {client}; roles are numbered 0 to {len(counts) - 1}")
+    """Return the speeches of a role: the column `snippets`, ragged uint8 in ASCII."""
+    counts = sizes(split)
+    client = check_client(split, client, len(counts))
     role = _role(client)
     draw = rng.generator("synthetic_shakespeare", split, client)
-    words, first = _words(role, int(counts[client]), draw)
-    return {"snippets": _write(role, words, first)}
+    words, first = _draw_words(role, int(counts[client]), draw)
+    return {"snippets": _spell_speeches(role, words, first)}
 
 
-class Language(NamedTuple):
-    """What all roles share. A word is known by its position in `words`."""
+class PlayLanguage(NamedTuple):
+    """The language that all roles share. Words are identified by their position in `words`."""
 
     words: list[str]
-    lists: dict[str, Ints]  # the words of each part of speech
-    names: Ints  # (PLAYS, NAMES) as called, and
-    cues: Ints  # (PLAYS, NAMES + 4) as stage directions
-    parts: npt.NDArray[np.str_]  # parts of speech of all clauses, one after the other
-    starts: Ints  # (clauses + 1,) where each clause begins in `parts`; the last clause is the cue
+    lists: dict[str, Integers]  # word positions of each part of speech
+    names: Integers  # (PLAYS, NAMES) names of each play
+    cues: Integers  # (PLAYS, NAMES + 4) stage directions of each play
+    parts: npt.NDArray[np.str_]  # parts of speech of all clauses, concatenated
+    starts: Integers  # (clauses + 1,) start of each clause in `parts`; the last clause is the stage direction
     spelled: list[bytes]  # every word in every style
-    length: Ints  # of those
+    length: Integers  # of `spelled`
 
 
-# How a word is written: after a space, first in a sentence, in a line of verse or of prose, in the speech.
+# The spelling of a word depends on its position: inside a sentence, or first in a sentence, in a line of
+# verse, in a line of prose, or in the speech.
 STYLES = INSIDE, IN_SENTENCE, IN_VERSE, IN_PROSE, IN_SPEECH = range(5)
 
 
 @cache
-def _language() -> Language:
-    """Words, clauses and spellings as tables."""
+def _language() -> PlayLanguage:
+    """Build the tables of words, clauses and spellings."""
     names = _names()
     lists = {
         **{"n": NOUNS, "a": ADJECTIVES, "r": ADVERBS, "p": PREPOSITIONS, "d": DETERMINERS, "D": PLURALS},
         **{
             "v": VERBS,
-            "g": [_joined(verb, "ing") for verb in VERBS],
-            "e": [_joined(verb, "ed") for verb in VERBS],
+            "g": [_with_ending(verb, "ing") for verb in VERBS],
+            "e": [_with_ending(verb, "ed") for verb in VERBS],
         },
-        **{"w": [_joined(verb, "eth") for verb in VERBS] + [_with_s(verb) for verb in VERBS]},
+        **{"w": [_with_ending(verb, "eth") for verb in VERBS] + [_with_s(verb) for verb in VERBS]},
         **{"N": [_with_s(noun) for noun in NOUNS], "s": SUBJECTS, "u": SECOND, "o": OBJECTS, "m": MODALS},
         **{"l": LINKS, "c": CALLS, "t": TITLES, "q": ASKING, "k": names},
         **{"B": DIRECTIONS + [f"[To {name.upper()}]" for name in names], ",": [","], "?": ["?"], ".": MARKS},
@@ -171,13 +167,16 @@ def _language() -> Language:
     words = [word for part in lists.values() for word in part]
     ends = np.cumsum([len(part) for part in lists.values()])
     places = {k: np.arange(end - len(lists[k]), end) for k, end in zip(lists, ends, strict=True)}
-    called, cues = places["k"].reshape(PLAYS, NAMES), places["B"][len(DIRECTIONS) :].reshape(PLAYS, NAMES)
+    names_of_play, cues = (
+        places["k"].reshape(PLAYS, NAMES),
+        places["B"][len(DIRECTIONS) :].reshape(PLAYS, NAMES),
+    )
     clauses = [clause.replace(" ", "") for clause in CLAUSES.strip().replace("\n", "|").split("|")] + [CUE]
     spelled = [_spell(word, style).encode("ascii") for style in STYLES for word in words]
-    return Language(
+    return PlayLanguage(
         words=words,
         lists=places,
-        names=called,
+        names=names_of_play,
         cues=np.concatenate([np.tile(places["B"][: len(DIRECTIONS)], (PLAYS, 1)), cues], axis=1),
         parts=np.array(list("".join(clauses))),
         starts=np.cumsum([0] + [len(clause) for clause in clauses]),
@@ -187,7 +186,7 @@ def _language() -> Language:
 
 
 def _names() -> list[str]:
-    """Made-up names, NAMES for each play."""
+    """Return invented names, NAMES for each play."""
     draw = rng.generator("synthetic_shakespeare", "names")
     heads = "Bran Cor Del Fen Gor Hal Ist Lor Mar Nor Ost Per Quin Ros Sil Tor Ul Ver Wil Yor".split()
     middles = "a e i o an el in or".split()
@@ -196,12 +195,12 @@ def _names() -> list[str]:
     return [every[i] for i in draw.permutation(len(every))[: PLAYS * NAMES]]
 
 
-def _joined(verb: str, ending: str) -> str:
+def _with_ending(verb: str, ending: str) -> str:
     return verb.removesuffix("e") + ending
 
 
 def _with_s(word: str) -> str:
-    """The plural of a noun or the third person of a verb.
+    """Return the plural of a noun or the third person of a verb.
 
     >>> _with_s("enemy"), _with_s("day"), _with_s("bless"), _with_s("bone")
     ('enemies', 'days', 'blesses', 'bones')
@@ -219,36 +218,39 @@ def _spell(word: str, style: int) -> str:
 
 
 class Role(NamedTuple):
-    """What stays the same in everything that a role says."""
+    """The style of a role."""
 
-    words: dict[str, Ints]  # those it may use for each part of speech
-    taste: dict[str, Floats]  # and their cumulative shares
-    clause: Floats  # cumulative shares of the clauses
-    breath: float  # clauses in a usual speech
+    words: dict[str, Integers]  # the words it uses for each part of speech
+    shares: dict[str, Doubles]  # cumulative shares of these words
+    clause: Doubles  # cumulative shares of the clauses
+    clauses: float  # median number of clauses in a speech
     cue: float  # share of speeches with a stage direction
-    verse: bool  # every line begins with a capital
-    width: int  # letters in a line
+    verse: bool  # every line begins with a capital letter
+    width: int  # characters of a line
 
 
 def _role(client: int) -> Role:
-    """The speech of a role, from its number alone, so that train and test share it."""
+    """Return the style of a role. It depends only on the number, so both splits share it."""
     language = _language()
     play = client * PLAYS // CLIENTS["train"]
     draw = rng.generator("synthetic_shakespeare", "role", client)
-    fashion = rng.generator("synthetic_shakespeare", "play", play).standard_normal(len(language.words))
-    liking = TASTE * draw.standard_normal(len(language.words)) + FASHION * fashion
+    play_preference = rng.generator("synthetic_shakespeare", "play", play).standard_normal(
+        len(language.words)
+    )
+    preference = ROLE_SPREAD * draw.standard_normal(len(language.words)) + PLAY_SPREAD * play_preference
     familiar, archaic = 1.5 * draw.standard_normal(2)
-    liking += familiar * _leaning()
-    liking[language.lists["w"][: len(VERBS)]] += archaic
+    preference += familiar * _familiarity()
+    preference[language.lists["w"][: len(VERBS)]] += archaic
     words = {**language.lists, "k": language.names[play], "B": language.cues[play]}
     verse = bool(draw.random() < 0.65)
     return Role(
         words=words,
-        taste={
-            part: _shares(np.exp(liking[own]) / (np.arange(len(own)) + 2.0)) for part, own in words.items()
+        shares={
+            part: cumulative_shares(np.exp(preference[own]) / (np.arange(len(own)) + 2.0))
+            for part, own in words.items()
         },
-        clause=_shares(np.exp(draw.standard_normal(len(language.starts) - 2))),
-        breath=float(draw.lognormal(0.9, 0.4)),
+        clause=cumulative_shares(np.exp(draw.standard_normal(len(language.starts) - 2))),
+        clauses=float(draw.lognormal(0.9, 0.4)),
         cue=float(draw.uniform(0.0, 0.12)),
         verse=verse,
         width=int(draw.integers(38, 46) if verse else draw.integers(60, 76)),
@@ -256,19 +258,19 @@ def _role(client: int) -> Role:
 
 
 @cache
-def _leaning() -> Floats:
-    """For each word 1 if it says thou, -1 if it says you, and 0 if neither."""
-    said = [set(word.split()) for word in _language().words]
-    return np.array([1.0 if word & FAMILIAR else -1.0 if word & FORMAL else 0.0 for word in said])
+def _familiarity() -> Doubles:
+    """Return 1 for each word with thou, thee or thy, -1 with you or your, and 0 otherwise."""
+    parts = [set(word.split()) for word in _language().words]
+    return np.array([1.0 if word & FAMILIAR else -1.0 if word & FORMAL else 0.0 for word in parts])
 
 
-def _words(role: Role, n: int, draw: np.random.Generator) -> tuple[Ints, Ints]:
-    """The words of `n` speeches, one after the other, and where each speech begins, (n,)."""
+def _draw_words(role: Role, n: int, draw: np.random.Generator) -> tuple[Integers, Integers]:
+    """Return the words of `n` speeches, concatenated, and the start of each speech, (n,)."""
     language = _language()
-    clauses = np.ceil(draw.lognormal(np.log(role.breath), 1.0, n)).clip(1, 80).astype(np.int64)
+    clauses = np.ceil(draw.lognormal(np.log(role.clauses), 1.0, n)).clip(1, 80).astype(np.int64)
     cue = draw.random(n) < role.cue
     ends = np.cumsum(clauses + cue)
-    clause = _pick(role.clause, draw.random(ends[-1]))
+    clause = choose(role.clause, draw.random(ends[-1]))
     clause[(ends - clauses - 1)[cue]] = len(language.starts) - 2
 
     length = np.diff(language.starts)[clause]
@@ -278,26 +280,26 @@ def _words(role: Role, n: int, draw: np.random.Generator) -> tuple[Ints, Ints]:
     words = np.empty(len(parts), dtype=np.int64)
     for part, own in role.words.items():
         at = np.flatnonzero(parts == part)
-        words[at] = own[_pick(role.taste[part], u[at])]
+        words[at] = own[choose(role.shares[part], u[at])]
 
     last = stops[ends - 1] - 1
     words[last[~_ends_sentence()[words[last]]]] = language.words.index(".")
     return words, np.concatenate([[0], last[:-1] + 1])
 
 
-def _write(role: Role, words: Ints, first: Ints) -> Ragged:
-    """Speeches as text, with capitals and line breaks where they belong."""
+def _spell_speeches(role: Role, words: Integers, first: Integers) -> Ragged:
+    """Return the speeches as text with capital letters and line breaks."""
     language = _language()
     length = language.length[words]
     column = np.cumsum(length)
     starts = np.repeat(column[first] - length[first], np.diff(first, append=len(words)))
     line = (column - starts) // role.width
-    opens = np.zeros(len(words), dtype=bool)
-    opens[1:] = _ends_sentence()[words[:-1]]
-    style = np.where(opens, IN_SENTENCE, INSIDE)
-    apart = np.flatnonzero(_stands_apart()[words])  # a mark stays in the line of its word
-    broken = apart[np.diff(line[apart], prepend=0) > 0]
-    style[broken] = np.where(opens[broken] | role.verse, IN_VERSE, IN_PROSE)
+    starts_sentence = np.zeros(len(words), dtype=bool)
+    starts_sentence[1:] = _ends_sentence()[words[:-1]]
+    style = np.where(starts_sentence, IN_SENTENCE, INSIDE)
+    breakable = np.flatnonzero(_follows_space()[words])  # a punctuation mark stays in the line of its word
+    broken = breakable[np.diff(line[breakable], prepend=0) > 0]
+    style[broken] = np.where(starts_sentence[broken] | role.verse, IN_VERSE, IN_PROSE)
     style[first] = IN_SPEECH
 
     written = style * len(language.words) + words
@@ -308,23 +310,12 @@ def _write(role: Role, words: Ints, first: Ints) -> Ragged:
 
 
 @cache
-def _stands_apart() -> npt.NDArray[np.bool_]:
-    """Which words are written apart from the one before."""
+def _follows_space() -> npt.NDArray[np.bool_]:
+    """Return which words follow a space."""
     return np.array([_spell(word, INSIDE)[0] == " " for word in _language().words])
 
 
 @cache
 def _ends_sentence() -> npt.NDArray[np.bool_]:
-    """Which words are followed by a capital: marks that end a sentence, and stage directions."""
+    """Return which words end a sentence: some punctuation marks, and stage directions."""
     return np.array([word in {".", "!", "?"} or word[0] == "[" for word in _language().words])
-
-
-def _shares(weights: Floats) -> Floats:
-    """Cumulative shares, which end at 1."""
-    total = np.cumsum(weights)
-    return np.asarray(total / total[-1])
-
-
-def _pick(cumulative: Floats, u: Floats) -> Ints:
-    """Positions drawn with the shares' probabilities from uniform numbers below 1."""
-    return np.searchsorted(cumulative, u, side="right")
