@@ -16,6 +16,7 @@ from fedopt.reproduction import listing
 from fedopt.reproduction.artifacts.registry import ARTIFACTS
 from fedopt.reproduction.cost_estimate import (
     StepTimes,
+    measure_step_times,
     run_bytes,
     run_seconds,
     runs_that_fit_on_disk,
@@ -32,6 +33,14 @@ def test_time_is_rounds_times_cohort_times_steps_over_the_cores() -> None:
     # 3 rounds x 2 clients x 1 step x 0.5 s, 4 evaluations of 100 examples at 1 s per 100, 0.6 s to start
     assert run_seconds(run, times) == pytest.approx(0.6 + 3.0 + 4.0)
     assert total_seconds([run, run], {"so_lr": times}, 2) == pytest.approx(7.6)
+
+
+def test_step_times_are_measured_for_each_task() -> None:
+    tasks: list[str] = []
+    times = measure_step_times(["so_lr"], tasks.append)
+    assert tasks == ["so_lr"] == list(times)
+    assert times["so_lr"].step > 0 and times["so_lr"].evaluation > 0
+    assert times["so_lr"].parameters == 10_000 * 500 + 500  # words x tags, and a bias for each tag
 
 
 def test_disk_space_is_checkpoints_and_one_row_per_visited_client(
