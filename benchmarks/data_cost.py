@@ -1,10 +1,10 @@
-"""What data costs: opening a large federation, and preparing a client's batches beside training on them.
+"""Measure the cost of data: opening a federation, and preparing batches compared with training.
 
     python benchmarks/data_cost.py [TASK ...] [--clients 5] [--data DIR]
 
-Opening and sampling are timed in a fresh process, imports not counted. The share of a task is the time to
-read a client and make its batches over the time to train on it, both single-threaded and interleaved, as
-the median over clients.
+Opening and reading 50 clients is measured in a new process, without imports. The last column is the time to
+read a client and prepare its batches divided by the time to train on it, as the median over clients. Both are
+single-threaded.
 """
 
 from __future__ import annotations
@@ -44,38 +44,38 @@ print(json.dumps({"clients": len(split.ids), "seconds": seconds, "megabytes": gr
 """
 
 
-def opening(task: str, data: str) -> dict[str, float]:
-    """Open the federation and read 50 clients, in a process of its own."""
+def measure_opening(task: str, data: str) -> dict[str, float]:
+    """Open the federation and read 50 clients in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", OPENING, task, data], capture_output=True, text=True, check=True
     )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
 
 
-def shares(task: str, data: str, clients: int) -> list[float]:
-    """Seconds to prepare over seconds to train, for each of some clients."""
+def measure_ratios(task: str, data: str, clients: int) -> list[float]:
+    """Return the ratio of preparation time to training time for several clients."""
     config = resolve(TASKS[task], "fedavg", {}, data)
     problem = build_problem(TASKS[task], config)
-    runner = Worker(problem, problem.federation(), ())
-    split = runner.federation.train
-    x = runner.flat.read()
-    found = []
+    worker = Worker(problem, problem.federation(), ())
+    split = worker.federation.train
+    x = worker.flat.read()
+    ratios = []
     with single_thread():
         for t in range(clients):
             (index,) = uniform(0, t, len(split.ids), 1)
             round = Round(t, config.client.lr, config.server.lr, 1, len(split.ids))
             start = time.perf_counter()
             arrays = split.client(index)
-            work = ClientWork(problem, runner.flat, arrays, split.ids[index], round, None)
+            work = ClientWork(problem, worker.flat, arrays, split.ids[index], round, None)
             for batch in work.batches():
                 del batch
             prepared = time.perf_counter() - start
             start = time.perf_counter()
-            runner.run(ClientJob(round, index), (x,), None)
+            worker.run(ClientJob(round, index), (x,), None)
             whole = time.perf_counter() - start
-            found.append(prepared / max(whole - prepared, 1e-9))
-    return found
+            ratios.append(prepared / max(whole - prepared, 1e-9))
+    return ratios
 
 
 def main() -> None:
@@ -88,8 +88,8 @@ def main() -> None:
     for name in ("task", "clients", "open + 50 clients", "memory", "preparing / training"):
         table.add_column(name, justify="left" if name == "task" else "right")
     for task in arguments.tasks:
-        opened = opening(task, arguments.data)
-        share = statistics.median(shares(task, arguments.data, arguments.clients))
+        opened = measure_opening(task, arguments.data)
+        share = statistics.median(measure_ratios(task, arguments.data, arguments.clients))
         table.add_row(
             task,
             f"{opened['clients']:,.0f}",

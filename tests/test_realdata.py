@@ -1,4 +1,4 @@
-"""Real files in the public layouts, in the directory FEDOPT_REALDATA or in ../shared/data."""
+"""Import and training with real files, from the directory FEDOPT_REALDATA or a default directory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.realdata
 
 @pytest.fixture(scope="module")
 def real() -> Path:
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    directory = Path(os.environ.get("FEDOPT_REALDATA") or beside)
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    directory = Path(os.environ.get("FEDOPT_REALDATA") or default)
     if not directory.is_dir():
         pytest.skip("no real data: FEDOPT_REALDATA does not name a directory of the public files")
     return directory
@@ -29,7 +29,7 @@ def counts(store: Store) -> dict[str, tuple[int, int]]:
     return {name: (s["clients"], s["examples"]) for name, s in store.manifest["splits"].items()}
 
 
-def test_digits_by_writer(real: Path, tmp_path: Path) -> None:
+def test_import_of_digits_by_writer(real: Path, tmp_path: Path) -> None:
     store = import_dataset("emnist", [real], tmp_path / "out").store
     assert counts(store) == {"train": (539, 60_000), "test": (297, 10_000)}
     train = store.split("train")
@@ -43,7 +43,7 @@ def test_digits_by_writer(real: Path, tmp_path: Path) -> None:
             assert np.array_equal(columns["label"], group["label"][()])
 
 
-def test_speeches_by_role(real: Path, tmp_path: Path) -> None:
+def test_import_of_speeches_by_role(real: Path, tmp_path: Path) -> None:
     store = import_dataset("shakespeare", [real], tmp_path / "out").store
     assert counts(store) == {"train": (1_119, 26_560), "test": (1_119, 4_134)}
     train = store.split("train")
@@ -55,10 +55,10 @@ def test_speeches_by_role(real: Path, tmp_path: Path) -> None:
             assert [row.tobytes() for row in snippets.rows()] == raw
 
 
-def test_questions_by_user(real: Path, tmp_path: Path) -> None:
+def test_import_of_questions_by_user(real: Path, tmp_path: Path) -> None:
     store = import_dataset("stackoverflow", [real], tmp_path / "out").store
-    found = counts(store)
-    assert found["train"] == (2_531, 20_815) and found["test"][1] == 1_924
+    sizes = counts(store)
+    assert sizes["train"] == (2_531, 20_815) and sizes["test"][1] == 1_924
     words, tags = store.text("vocabulary.txt").splitlines(), store.text("tags.txt").splitlines()
     assert len(words) == 10_000 and len(tags) == 500 and tags[:2] == ["c#", ".net"]
     train = store.split("train")
@@ -70,10 +70,10 @@ def test_questions_by_user(real: Path, tmp_path: Path) -> None:
                 assert isinstance(column, Ragged)
                 for ids, text in zip(column.rows(), group[field][()].tolist(), strict=True):
                     expected = text.decode().split()
-                    spelled = [words[i - 1] if i <= 10_000 else None for i in ids.tolist()]
-                    assert len(expected) == len(spelled)
-                    for word, spoken in zip(expected, spelled, strict=True):
-                        assert spoken == (word if word in words else None)
+                    decoded = [words[i - 1] if i <= 10_000 else None for i in ids.tolist()]
+                    assert len(expected) == len(decoded)
+                    for word, known in zip(expected, decoded, strict=True):
+                        assert known == (word if word in words else None)
             column = columns["tags"]
             assert isinstance(column, Ragged)
             for ids, text in zip(column.rows(), group["tags"][()].tolist(), strict=True):
@@ -90,8 +90,8 @@ def test_questions_by_user(real: Path, tmp_path: Path) -> None:
         ("so_lr", "stackoverflow"),
     ],
 )
-def test_a_task_trains_on_real_files(task: str, dataset: str, real: Path, tmp_path: Path) -> None:
-    """A few small rounds lower the loss of the model that they start from."""
+def test_task_trains_on_real_files(task: str, dataset: str, real: Path, tmp_path: Path) -> None:
+    """Three small rounds lower the test loss."""
     import_dataset(dataset, [real], tmp_path / "store")
     small = {"client.steps": 4, "eval.sample": 200, "eval.every": 3, "clients_per_round": 5}
     result = fedopt.run(task, rounds=3, data=str(tmp_path / "store"), config=small)

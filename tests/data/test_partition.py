@@ -239,14 +239,14 @@ def test_cifar10_clients_have_few_labels() -> None:
 
 def test_partition_depends_only_on_the_seed() -> None:
     fine = np.repeat(np.arange(20), 30)
-    for deal in (
+    for partition in (
         lambda s: dirichlet(fine, 10, 0.1, s),
         lambda s: pachinko(fine, fine // 4, 10, 0.1, 10.0, s),
     ):
-        same = [part.tolist() for part in deal(5)]
-        assert same == [part.tolist() for part in deal(5)]
-        assert same == [part.tolist() for part in deal(np.int64(5))]
-        assert same != [part.tolist() for part in deal(6)]
+        same = [part.tolist() for part in partition(5)]
+        assert same == [part.tolist() for part in partition(5)]
+        assert same == [part.tolist() for part in partition(np.int64(5))]
+        assert same != [part.tolist() for part in partition(6)]
 
 
 def test_labels_may_have_any_integer_type() -> None:

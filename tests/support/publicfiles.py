@@ -1,4 +1,4 @@
-"""Small files in the layouts of the public ones, written here by hand: nothing of the code under test.
+"""Write small files in the public formats, independently of the code under test.
 
 A dataset is {split: {client: {field: values}}}; images are float32 (n, 28, 28) or uint8 (n, 32, 32, 3),
 labels integers (n,), texts lists of bytes.
@@ -24,7 +24,7 @@ Data = Mapping[str, Mapping[str, Fields]]
 
 
 def emnist(levels: int = 256) -> dict[str, dict[str, dict[str, Any]]]:
-    """Three writers to train and two others to test, with 2, 1, 3 and 1, 2 images."""
+    """Three train writers with 2, 1 and 3 images, and two test writers with 1 and 2 images."""
     draw = np.random.default_rng(1)
 
     def writer(n: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def write_counts(directory: Path) -> None:
 
 
 def write_hdf5(directory: Path, stem: str, data: Data) -> list[Path]:
-    """stem_train.h5 and so on, with a group /examples/<client> of one dataset per field."""
+    """Write stem_train.h5 and so on, with a group /examples/<client> and one dataset per field."""
     paths = []
     for split, clients in data.items():
         paths.append(directory / f"{stem}_{'held_out' if split == 'heldout' else split}.h5")
@@ -113,7 +113,7 @@ def write_hdf5(directory: Path, stem: str, data: Data) -> list[Path]:
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, lowest first, the top bit set on all but the last; negative as 64-bit complement."""
+    """Encode seven bits per byte, lowest first, with the top bit set on all but the last byte."""
     number %= 1 << 64
     out = b""
     while number > 0x7F:
@@ -144,7 +144,7 @@ def example(values: Fields) -> bytes:
 
 
 def write_sqlite(path: Path, data: Data, names: Mapping[str, str] | None = None) -> Path:
-    """The tables and indexes that TFF writes; `names` renames splits."""
+    """Write the tables and indexes of TFF. `names` renames splits."""
     with sqlite3.connect(path) as db:
         db.executescript(
             """CREATE TABLE examples (split_name TEXT NOT NULL, client_id TEXT NOT NULL,
@@ -168,7 +168,7 @@ def write_sqlite(path: Path, data: Data, names: Mapping[str, str] | None = None)
 
 
 def write_lzma(path: Path, to: Path) -> Path:
-    """A stream in the old .lzma container or, by its suffix, in .xz."""
+    """Compress into the .lzma or .xz container, depending on the suffix."""
     container = lzma.FORMAT_XZ if to.suffix == ".xz" else lzma.FORMAT_ALONE
     to.write_bytes(lzma.compress(path.read_bytes(), container))
     return to
@@ -180,7 +180,7 @@ def write_lzma(path: Path, to: Path) -> Path:
 def write_leaf(
     directory: Path, name: str, split: str, users: Mapping[str, tuple[list[Any], list[Any]]]
 ) -> Path:
-    """data/<split>/all_data_0_niid_0_keep_0_<split>_9.json"""
+    """Write <split>/<name>_niid_0_keep_0_<split>_9.json."""
     path = directory / split / f"{name}_niid_0_keep_0_{split}_9.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {
@@ -206,7 +206,7 @@ def write_femnist(directory: Path, data: Data) -> Path:
 
 
 def windows(text: str, length: int = 80) -> tuple[list[str], list[str]]:
-    """A text as LEAF cuts it: every window of `length` characters and the character after it."""
+    """Cut a text as LEAF does: every window of `length` characters, and the next character."""
     starts = range(len(text) - length)
     return [text[i : i + length] for i in starts], [text[i + length] for i in starts]
 
@@ -220,7 +220,7 @@ def record(labels: Sequence[int], image: np.ndarray) -> bytes:
 
 
 def write_cifar(directory: Path, version: int, per_file: int, seed: int = 3) -> dict[str, Any]:
-    """data_batch_1..5.bin and test_batch.bin, or train.bin and test.bin; the labels and images in them."""
+    """Write the official files and return the labels and images of each split."""
     draw = np.random.default_rng(seed)
     names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
     truth: dict[str, Any] = {"train": [], "test": []}
@@ -245,7 +245,7 @@ def write_tar(path: Path, members: Sequence[Path], prefix: str = "") -> Path:
     return path
 
 
-# --- EMNIST in each of them: where to point an import at --------------------------------------------------
+# --- EMNIST in each format; the result is the path to import -----------------------------------------------
 
 
 def hdf5_directory(d: Path) -> Path:

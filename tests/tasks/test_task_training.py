@@ -85,7 +85,7 @@ def test_l2_penalty_changes_the_gradient_but_not_the_logged_loss() -> None:
         model.l2 = l2
         work = ClientWork(worker.problem, worker.flat, (np.zeros(1),), "client", Round(0, 0.1, 1, 1, 1), None)
         gradients.append(work.gradient(x, images))
-        losses.append(work.books().loss)
+        losses.append(work.statistics().loss)
     assert losses[0] == losses[1]
     kernels = torch.cat([torch.full((p.numel(),), p.ndim > 1) for p in worker.flat.parameters])
     added = gradients[0] - gradients[1]
