@@ -78,6 +78,13 @@ def test_tables_larger_than_a_block_are_streamed(tmp_path: Path, monkeypatch: py
         assert columns["label"].tolist() == (numbers % 3).tolist()
 
 
+def test_quoted_cells_may_have_line_breaks(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text('c,x,y,comment\na,1,1,"two\nlines"\na,2,0,"two\nlines"\n')
+    (tmp_path / "test.csv").write_text('c,x,y,comment\na,1,1,"one ""quoted"" line"\n')
+    store = import_table(tmp_path, tmp_path / "out", TableColumns("c", "y", ("x",)))
+    assert store.split("train").columns(0)["features"].tolist() == [[1], [2]]
+
+
 def test_client_ids_are_text(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text('c,x,y\n007,1,1\nNA,2,1\n"a,b",3,1\n 7 ,4,1\n')
     (tmp_path / "test.csv").write_text("c,x,y\n007,1,1\n")
@@ -175,6 +182,15 @@ def test_invalid_cell_is_reported_with_row_client_and_column(
     error = rejected_import("own", path, places.to, columns=COLUMNS)
     assert (error.path, error.line, error.client, error.column) == (path, line, client, column)
     assert str(error).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("column", ["y", "comment"])
+def test_quotation_mark_that_is_not_closed_is_rejected(places, column: str) -> None:
+    path = places.source / "t.csv"
+    path.write_text(f'c,x,{column}\na,1,2\na,2,"3\na,3,4\n')
+    columns = TableColumns("c", "y") if column == "y" else TableColumns("c", "x", ("x",))
+    error = rejected_import("own", path, places.to, columns=columns)
+    assert (error.path, error.line) == (path, 3)
 
 
 def test_number_among_text_labels_is_rejected(places) -> None:

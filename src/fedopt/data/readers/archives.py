@@ -12,13 +12,12 @@ import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from fedopt.data.readers.base import SourceFile, data_error, unreadable
+from fedopt.data.readers.base import SourceFile, convert_errors, data_error
 from fedopt.files import disk_errors
 
 MAX_RATIO = 100
@@ -73,19 +72,19 @@ def unpack(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path
     name = file.path.name
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
-    with _convert_errors(file), OPENERS[file.format](file.path) as stream:
+    with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
         _copy(stream, to / name, size_limit)
     return [(to / name, f"{file.display} ({name})")]
 
 
 def _is_compressed_tar(file: SourceFile) -> bool:
-    with _convert_errors(file), OPENERS[file.format](file.path) as stream:
+    with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
         return stream.read(512)[257:262] == b"ustar"
 
 
 def _unpack_tar(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
     unpacked = []
-    with _convert_errors(file), tarfile.open(file.path, "r:*") as archive:
+    with convert_errors(file, ERRORS), tarfile.open(file.path, "r:*") as archive:
         for number, member in enumerate(archive):
             _check_count(file, number + 1)
             target = _target(file, to, member.name)
@@ -102,7 +101,7 @@ def _unpack_tar(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple
 
 def _unpack_zip(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
     unpacked = []
-    with _convert_errors(file), zipfile.ZipFile(file.path) as archive:
+    with convert_errors(file, ERRORS), zipfile.ZipFile(file.path) as archive:
         members = archive.infolist()
         _check_count(file, len(members))
         for member in members:
@@ -149,11 +148,3 @@ def _copy(stream: IO[bytes] | BufferedIOBase, target: Path, size_limit: SizeLimi
     finally:
         with disk_errors(target):
             output.close()
-
-
-@contextmanager
-def _convert_errors(file: SourceFile) -> Iterator[None]:
-    try:
-        yield
-    except ERRORS as error:
-        raise unreadable(file, str(error) or type(error).__name__) from None

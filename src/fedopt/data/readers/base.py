@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,10 +82,23 @@ def data_error(
     return DataError(message, path=file.origin, client=client, line=line, column=column)
 
 
-def unreadable(file: SourceFile, error: object, *, client: str | None = None) -> DataError:
+def unreadable(
+    file: SourceFile, error: object, *, client: str | None = None, line: int | None = None
+) -> DataError:
     """Build the error for a file that a library failed to read."""
     why = f"cannot be read ({error}); the file is truncated or damaged: get it again"
-    return data_error(file, why, client=client)
+    return data_error(file, why, client=client, line=line)
+
+
+@contextmanager
+def convert_errors(
+    file: SourceFile, errors: tuple[type[Exception], ...], client: str | None = None
+) -> Iterator[None]:
+    """Convert the errors of a library to a DataError."""
+    try:
+        yield
+    except errors as error:
+        raise unreadable(file, str(error) or type(error).__name__, client=client) from None
 
 
 def decode_client_id(file: SourceFile, raw: bytes) -> str:

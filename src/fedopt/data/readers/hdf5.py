@@ -20,11 +20,11 @@ from fedopt.data.readers.base import (
     RawClient,
     SourceFile,
     SplitSource,
+    convert_errors,
     data_error,
     decode_client_id,
     name_without_split,
     split_from_name,
-    unreadable,
 )
 
 # A dataset can declare any shape without storing it. Compressed images stay far below these limits.
@@ -59,7 +59,7 @@ def find_file_sets(files: Sequence[SourceFile], fields: Sequence[str]) -> list[F
 def field_names(file: SourceFile) -> set[str]:
     """Return the fields of the first few clients."""
     names: set[str] = set()
-    with _open_examples(file) as examples, _convert_errors(file):
+    with _open_examples(file) as examples, convert_errors(file, ERRORS):
         for name in islice(examples, CLIENTS_TO_PROBE):
             names |= set(_client_group(file, examples, name, name))
     return names
@@ -74,11 +74,11 @@ def read_clients(file: SourceFile, fields: Sequence[str]) -> Iterator[RawClient]
     """Read the clients in the order of their ids, one at a time."""
     size = file.path.stat().st_size
     with _open_examples(file) as examples:
-        with _convert_errors(file):
+        with convert_errors(file, ERRORS):
             names = sorted(examples)
         for name in names:
             client = decode_client_id(file, name.encode("utf-8", "surrogateescape"))
-            with _convert_errors(file, client):
+            with convert_errors(file, ERRORS, client):
                 group = _client_group(file, examples, name, client)
                 values = {field: _read_field(file, group, field, client, size) for field in fields}
             yield RawClient(file, client, values)
@@ -122,19 +122,11 @@ def _read_text(file: SourceFile, values: np.ndarray, field: str, client: str) ->
 
 @contextmanager
 def _open_examples(file: SourceFile) -> Iterator[h5py.Group]:
-    with _convert_errors(file):
+    with convert_errors(file, ERRORS):
         handle = h5py.File(file.path, "r", locking=False)  # some file systems do not support locks
     with handle:
-        with _convert_errors(file):
+        with convert_errors(file, ERRORS):
             examples = handle.get("examples")
         if not isinstance(examples, h5py.Group):
             raise data_error(file, "has no group /examples; expected TFF's layout /examples/<client>/<field>")
         yield examples
-
-
-@contextmanager
-def _convert_errors(file: SourceFile, client: str | None = None) -> Iterator[None]:
-    try:
-        yield
-    except ERRORS as error:
-        raise unreadable(file, error, client=client) from None

@@ -263,33 +263,28 @@ def _read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str])
         if name not in names:
             error = unknown("column", name, names)
             raise UnknownName(f"{file.display}: {error}", kind="column", name=name, allowed=names)
-    wanted = list(dict.fromkeys(wanted))
-    is_parquet = file.format == "parquet"
-    first = 1 if is_parquet else 2
-    for batch in _parquet_batches(file, wanted) if is_parquet else _csv_batches(file, wanted, delimiter):
+    first = 1 if file.format == "parquet" else 2
+    # The last CSV column is read in any case, to find a quotation mark that is not closed.
+    for batch in _read_batches(file, list(dict.fromkeys([*wanted, names[-1]])), delimiter):
         if batch.num_rows:
             yield _Rows(file, batch, first, _as_text(batch.column(columns.client)))
             first += batch.num_rows
+            last_cell = batch.column(names[-1])[-1].as_py()
+    if file.format != "parquet" and first > 2 and "\n" in last_cell and not _ends_with_quote(file):
+        raise data_error(file, f"row {first - 1}: a quotation mark is not closed", line=first - 1)
 
 
-def _parquet_batches(file: SourceFile, wanted: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
     try:
-        yield from parquet.ParquetFile(file.path).iter_batches(ROWS_PER_BATCH, columns=list(wanted))
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(file, error) from None
-
-
-def _csv_batches(file: SourceFile, wanted: Sequence[str], delimiter: str) -> Iterator[pa.RecordBatch]:
-    """Read the columns as text, because Arrow would infer their types from the first block alone."""
-    types = csv.ConvertOptions(
-        include_columns=list(wanted), column_types={name: pa.string() for name in wanted}
-    )
-    try:
-        yield from _open_csv(file, delimiter, "error", types)
+        if file.format == "parquet":
+            yield from parquet.ParquetFile(file.path).iter_batches(ROWS_PER_BATCH, columns=columns)
+        else:  # as text, because Arrow would infer types from the first block alone
+            types = {name: pa.string() for name in columns}
+            options = csv.ConvertOptions(include_columns=columns, column_types=types)
+            yield from _open_csv(file, delimiter, "error", options)
     except (pa.ArrowException, OSError) as error:
         match = re.search(r"Row #(\d+)", str(error))
-        why = f"cannot be read as CSV ({error})".replace("UTF8", "UTF-8")
-        raise data_error(file, why, line=int(match[1]) if match else None) from None
+        raise unreadable(file, error, line=int(match[1]) if match else None) from None
 
 
 def _open_csv(
@@ -304,6 +299,12 @@ def _open_csv(
         ),
         convert_options=types,
     )
+
+
+def _ends_with_quote(file: SourceFile) -> bool:
+    with open(file.path, "rb") as stream:
+        stream.seek(max(0, file.path.stat().st_size - 4))
+        return stream.read().rstrip(b"\r\n").endswith(b'"')
 
 
 def _column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
