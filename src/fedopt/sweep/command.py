@@ -18,7 +18,7 @@ from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints
 from fedopt.runs.discover import SWEEP
 from fedopt.sweep.grid import Grid, Point, describe, grid_points
-from fedopt.sweep.pool import Backend, OneByOne, TrialPool
+from fedopt.sweep.pool import Backend, SequentialBackend, TrialPool
 from fedopt.sweep.progress import SweepProgress
 from fedopt.sweep.request import SweepRequest, default_directory, grid_notes, read_grids
 from fedopt.sweep.results import AlgorithmResult, SweepResult, read_results, write_results
@@ -131,7 +131,7 @@ def _open_backend(search: str, workers: int | None, progress: SweepProgress) -> 
     """Trials of a grid and of halving run at the same time, those of Optuna one by one on all workers."""
     if search == "optuna":
         with open_executor("processes", workers) as executor:
-            yield OneByOne(executor, progress)
+            yield SequentialBackend(executor, progress)
     else:
         with TrialPool(workers, progress) as pool:
             yield pool

@@ -39,10 +39,7 @@ def paper_grid(
     """Return the paper's grid for a task. Only algorithms with a tau get that axis."""
     paper = task.paper
     if paper is None:
-        raise ConfigError(
-            f"the paper has no grid for {task.name}; give one, such as --grid 'client_lr=-2:0:0.5'",
-            keys=["grid"],
-        )
+        raise _error(f"the paper has no grid for {task.name}; give one, such as --grid 'client_lr=-2:0:0.5'")
     ranges = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
     if algorithm == "centralized":
         del ranges["server_lr"]
@@ -67,16 +64,12 @@ def check_grid(grid: Grid, settings: Mapping[str, Any]) -> None:
     keys = [LOG10_AXES.get(axis, axis) for axis in grid]
     for axis, key in zip(grid, keys, strict=True):
         if keys.count(key) > 1:
-            raise ConfigError(f"--grid has two axes for {key}; leave one out", keys=[key])
+            raise _error(f"--grid has two axes for {key}; leave one out", key)
         if key in settings:
-            raise ConfigError(
-                f"--set {key} and the axis {axis} of --grid exclude each other; leave one out", keys=[key]
-            )
+            raise _error(f"--set {key} and the axis {axis} of --grid exclude each other; leave one out", key)
     size = math.prod(map(len, grid.values()))
     if size > MAX_POINTS:
-        raise ConfigError(
-            f"--grid has {size:,} points; allowed: up to {MAX_POINTS:,}; choose larger steps", keys=["grid"]
-        )
+        raise _error(f"--grid has {size:,} points; allowed: up to {MAX_POINTS:,}; choose larger steps")
 
 
 def read_grid(text: str) -> dict[str, tuple[Value, ...]]:
@@ -85,23 +78,25 @@ def read_grid(text: str) -> dict[str, tuple[Value, ...]]:
     if text.endswith(".toml") or _is_file(text):
         return _read_file(Path(text))
     if not text.strip(","):
-        raise ConfigError("--grid is empty; give axes, such as client_lr=-3:0:0.5, or paper", keys=["grid"])
+        raise _error("--grid is empty; give axes, such as client_lr=-3:0:0.5, or paper")
     grid: dict[str, tuple[Value, ...]] = {}
     for part in re.split(r"[,\s]+(?=[\w.]+\s*=)", text.strip(", ")):
         axis, equals, values = (piece.strip() for piece in part.partition("="))
         if not equals or not axis or not values:
-            raise ConfigError(
+            raise _error(
                 f"--grid: {part!r} is neither a file nor of the form axis=first:last:step, such as "
-                "client_lr=-3:0:0.5",
-                keys=["grid"],
+                "client_lr=-3:0:0.5"
             )
         if axis in grid:
-            raise ConfigError(
-                f"--grid has the axis {axis!r} twice; give all values together, such as {axis}=-2|-1",
-                keys=[axis],
+            raise _error(
+                f"--grid has the axis {axis!r} twice; give all values together, such as {axis}=-2|-1", axis
             )
         grid[axis] = _parse_values(axis, values)
     return grid
+
+
+def _error(message: str, key: str = "grid") -> ConfigError:
+    return ConfigError(message, keys=[key])
 
 
 def _is_file(text: str) -> bool:
@@ -115,11 +110,9 @@ def _read_file(file: Path) -> dict[str, tuple[Value, ...]]:
     try:
         document = tomllib.loads(file.read_text())
     except OSError as error:
-        raise ConfigError(f"--grid {file}: cannot be read: {error.strerror}", keys=["grid"]) from error
+        raise _error(f"--grid {file}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # invalid TOML, encoding or file name
-        raise ConfigError(
-            f'--grid {file}: {error}; write lines such as client_lr = "-3:0.5:0.5"', keys=["grid"]
-        ) from error
+        raise _error(f'--grid {file}: {error}; write lines such as client_lr = "-3:0.5:0.5"') from error
     grid = {}
     for axis, values in flatten(document).items():
         if isinstance(values, str) and axis in LOG10_AXES:
@@ -127,9 +120,7 @@ def _read_file(file: Path) -> dict[str, tuple[Value, ...]]:
         else:
             grid[axis] = _check_values(axis, values if isinstance(values, list) else [values])
     if not grid:
-        raise ConfigError(
-            f'--grid {file} has no axis; write lines such as client_lr = "-3:0.5:0.5"', keys=["grid"]
-        )
+        raise _error(f'--grid {file} has no axis; write lines such as client_lr = "-3:0.5:0.5"')
     return grid
 
 
@@ -142,19 +133,19 @@ def _parse_values(axis: str, text: str) -> tuple[Value, ...]:
             return _check_values(axis, [float(word) for word in text.split("|")])
         first, last, step = (float(word) for word in text.split(":"))
     except ValueError:
-        raise ConfigError(
+        raise _error(
             f"--grid: {axis}={text} is neither first:last:step in log10, such as -3:0.5:0.5, nor values "
             "such as -2|-1",
-            keys=[axis],
+            axis,
         ) from None
     if not all(map(math.isfinite, (first, last, step))) or step <= 0 or last < first:
-        raise ConfigError(
+        raise _error(
             f"--grid: {axis}={text} has no values; first:last:step needs first <= last and a step above 0",
-            keys=[axis],
+            axis,
         )
     if (last - first) / step >= MAX_AXIS_VALUES:
-        raise ConfigError(
-            f"--grid: {axis}={text} has more than {MAX_AXIS_VALUES} values; choose a larger step", keys=[axis]
+        raise _error(
+            f"--grid: {axis}={text} has more than {MAX_AXIS_VALUES} values; choose a larger step", axis
         )
     return _check_values(axis, LogRange(first, last, step).values)
 
@@ -163,15 +154,13 @@ def _check_values(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:
     """Return the distinct values of an axis, or raise an error for an invalid axis or value."""
     if axis in ("rounds", "seed"):
         option = {"rounds": "--rounds", "seed": "--seeds"}[axis]
-        raise ConfigError(f"--grid: {axis} cannot be an axis; use {option}", keys=[axis])
+        raise _error(f"--grid: {axis} cannot be an axis; use {option}", axis)
     if axis not in (*LOG10_AXES, *PLAIN_AXES) and "." not in axis:
         raise unknown(
             "axis of --grid", axis, [*LOG10_AXES, *PLAIN_AXES, "a dotted key such as client.epochs"]
         )
     if not values:
-        raise ConfigError(
-            f"--grid: {axis} has no values; give some, such as -2|-1, or remove the axis", keys=[axis]
-        )
+        raise _error(f"--grid: {axis} has no values; give some, such as -2|-1, or remove the axis", axis)
     for value in values:
         if axis in LOG10_AXES and not _is_log10(value):
             allowed = f"a log10 from -{MAX_LOG10} to {MAX_LOG10}"
@@ -181,7 +170,7 @@ def _check_values(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:
             allowed = "finite numbers"
         else:
             continue
-        raise ConfigError(f"--grid: {axis} has the value {value!r}; allowed: {allowed}", keys=[axis])
+        raise _error(f"--grid: {axis} has the value {value!r}; allowed: {allowed}", axis)
     return tuple(dict.fromkeys(float(v) + 0.0 if axis in LOG10_AXES else v for v in values))
 
 

@@ -40,7 +40,7 @@ class Backend(Protocol):
         """Run all items and yield each when it is complete."""
 
 
-class OneByOne:
+class SequentialBackend:
     """Runs work items one after the other. The executor distributes the clients of a round."""
 
     def __init__(self, executor: Executor, progress: SweepProgress) -> None:
