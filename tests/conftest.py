@@ -1,7 +1,8 @@
-"""What several test modules share; processes and browsers cost seconds to start, so a session has one set."""
+"""Shared fixtures. Worker processes and browsers start slowly, so a session starts them once."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -10,24 +11,25 @@ from typing import Any
 
 import pytest
 import torch
+from typed import FinishedRun, SeededRuns, run_small
 
 from fedopt.engine.executors.processes import Processes
 from fedopt.runs.records import RunRecord
 
-# Started in the background of a script, this process ignores interrupts, and commands would inherit that.
+# A process started in the background ignores interrupts, and its children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-torch.set_num_threads(1)  # the session has its share of the cores; more threads would wait for each other
+torch.set_num_threads(1)  # more threads would compete for the same cores
 
 Pool = Callable[[int], Processes]
 
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
-    """`pool(n)` is an executor of n workers, for one test after another.
+    """`pool(n)` returns an executor with n workers, shared by all tests.
 
-    Executors of one and two workers borrow those of the one with three. A test that kills workers must
-    take all three: only there a replacement stays.
+    Executors with one and two workers use the workers of the executor with three. A test that kills workers
+    must take all three, because only that executor keeps the replacements.
     """
     three = Processes(3)
 
@@ -46,8 +48,30 @@ def pool() -> Iterator[Pool]:
 
 
 @pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
+    """A run of three rounds with the checkpoints of rounds 2 and 3; read-only."""
+    path = tmp_path_factory.mktemp("finished") / "run"
+    done = run_small(path)
+    assert done.code == 0, done.err
+    return FinishedRun(path, json.loads(done.out))
+
+
+@pytest.fixture
+def run_copy(finished_run: FinishedRun, tmp_path: Path) -> Path:
+    """A copy of the finished run that a test may damage."""
+    return shutil.copytree(finished_run.path, tmp_path / "run")
+
+
+@pytest.fixture(scope="session")
+def seeded_runs(tmp_path_factory: pytest.TempPathFactory) -> SeededRuns:
+    """Runs of one algorithm with the seeds 1 and 2; read-only."""
+    path = tmp_path_factory.mktemp("seeds") / "out"
+    return SeededRuns(path, run_small(path, "--seeds", "1:3", rounds=2))
+
+
+@pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A browser without a window."""
+    """A headless browser."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (program and driver):
@@ -66,7 +90,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def browser(chromium: Any) -> Any:
-    """The browser with nothing left of what was there before."""
+    """The browser with an empty page, default settings and empty logs."""
     chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     chromium.get("about:blank")

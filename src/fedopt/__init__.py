@@ -1,9 +1,9 @@
-"""Adaptive federated optimization: the algorithms of Reddi et al. (ICLR 2021), exact and repeatable.
+"""Adaptive federated optimization: the algorithms of Reddi et al. (ICLR 2021), with reproducible results.
 
     import fedopt
     result = fedopt.run("emnist_cr", algorithm="fedyogi", rounds=10)
 
-Names are imported on first use, so that workers and `fedopt --help` start quickly.
+Names are imported on first use, so that workers and `fedopt --help` start fast.
 """
 
 from __future__ import annotations

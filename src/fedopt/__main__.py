@@ -1,4 +1,4 @@
-"""`python -m fedopt`, for those whose path does not find the command."""
+"""`python -m fedopt` is the same as the command `fedopt`."""
 
 from __future__ import annotations
 

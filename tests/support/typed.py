@@ -1,4 +1,4 @@
-"""The command as a user types it, in this process, and what a mistake must look like."""
+"""Run `fedopt` commands in this process, and check error messages."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ class Done(NamedTuple):
     err: str
 
 
+class FinishedRun(NamedTuple):
+    path: Path
+    summary: dict[str, Any]  # the output of --json
+
+
+class SeededRuns(NamedTuple):
+    path: Path
+    done: Done
+
+
 WRITERS = 4
 SMALL_SETTINGS = {
     "data.clients": WRITERS,
@@ -33,7 +43,7 @@ SMALL_SETTINGS = {
 
 
 def fedopt(*words: str | Path) -> Done:
-    """`fedopt WORDS...` by its own `main`, which is quick; workers are processes all the same."""
+    """Run `fedopt WORDS...` by calling its `main`. Workers are processes as usual."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     argv = ["fedopt", *map(str, words)]
     with patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
@@ -63,7 +73,7 @@ def temporary_files(directory: Path) -> list[Path]:
 
 
 def refused(done: Done, *words: str, code: int = 2, after_progress: bool = False) -> None:
-    """Nothing on stdout, one line on stderr that holds the words, and the right exit code."""
+    """Assert the exit code, an empty stdout, and one line on stderr that contains the words."""
     assert (done.code, done.out) == (code, ""), done
     assert "Traceback" not in done.err
     lines = done.err.splitlines()[-1:] if after_progress else done.err.splitlines()
@@ -75,7 +85,7 @@ def refused(done: Done, *words: str, code: int = 2, after_progress: bool = False
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """As on a full disk: this process and those it starts cannot write more than `size` bytes to a file."""
+    """Simulate a full disk: this process and its children cannot write more than `size` bytes to a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -1,4 +1,4 @@
-"""Run directories written by hand, with numbers that can be worked out on paper."""
+"""Write run directories with known numbers, and read them back."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""The command line: thin. Nothing heavy is imported before a command needs it."""
+"""The command line. Heavy modules are imported inside the commands, so that `--help` is fast."""
 
 from fedopt.cli.app import main as main

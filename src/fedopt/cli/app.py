@@ -1,4 +1,4 @@
-"""The command `fedopt`: its commands in one list, and how errors leave it."""
+"""The command `fedopt`: the list of commands, and exit codes for errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Train models across many clients whose data never leaves them; compare and tune the optimizers.",
+    help="Federated optimization: train, compare and tune algorithms on federated data.",
 )
 
 
@@ -50,7 +50,7 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 the run failed, 2 the user's mistake, 130 interrupted."""
+    """Run a command. Exit codes: 0 success, 1 failed run, 2 invalid request, 130 interrupted."""
     keep_freed_memory()
     try:
         app()
@@ -60,13 +60,13 @@ def main() -> None:
         kind = "error" if isinstance(error, UserError) else "failed"
         typer.echo(f"{kind}: {error}", err=True)
         sys.exit(error.exit_code)
-    except SystemExit as leaving:
-        if leaving.code == 130:  # typer's answer to an interrupt
-            typer.echo("interrupted; the same command continues from the last checkpoint, if any", err=True)
+    except SystemExit as exit:
+        if exit.code == 130:  # typer exits with this code after Ctrl-C
+            typer.echo("interrupted; the same command resumes from the last checkpoint, if any", err=True)
         raise
     except BrokenPipeError:
-        sys.exit(0)  # the reader of our output has left
-    except OSError as error:  # of a path that no system takes, or a disk that fails in an unexpected place
+        sys.exit(0)  # for example `fedopt tasks | head`
+    except OSError as error:  # invalid paths and disk errors are reported in one line
         if "--debug" in sys.argv or error.filename is None:
             raise
         typer.echo(f"failed: {error.filename}: {error.strerror}; --debug shows where", err=True)

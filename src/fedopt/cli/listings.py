@@ -1,4 +1,4 @@
-"""`fedopt tasks` and `fedopt algorithms`: the registries as tables."""
+"""The tables of `fedopt tasks` and `fedopt algorithms`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _rates(rates: Rates) -> str:
 
 
 def _unit(metric: str) -> str:
-    """The metric as the paper's table shows it."""
+    """The metric with the unit of the paper's table."""
     return "MSE x 1000" if metric == "mse" else f"{metric.replace('_', ' ')} %"
 
 
 def result_text(task: Task, value: float) -> str:
-    """A result with the digits that the paper prints."""
+    """A result with as many digits as in the paper."""
     return f"{value:.2f}" if task.metric == "mse" else f"{value:.1f}"
 
 
 def _table(title: str, *columns: str) -> Table:
-    """A table whose first column never breaks."""
+    """A table whose first column is never wrapped."""
     table = Table(title=title, title_justify="left", title_style="bold", show_lines=False)
     for at, name in enumerate(columns):
         table.add_column(name, no_wrap=at == 0, justify="left" if at == 0 else "right")
@@ -37,14 +37,14 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def print_tasks(console: Console | None = None) -> None:
-    """The tasks with the paper's settings, then its best rates and results."""
+    """Print the tasks with the paper's settings, best rates and results."""
     console = console or Console(emoji=False)
     names = list(next(iter(TASKS.values())).paper.rates)  # type: ignore[union-attr]
     settings = _table(
         "The paper's settings", "task", "rounds", "clients", "batch", "client grid", "server grid"
     )
-    rates = _table("Its best log10 rates: client, server, tau", "task", *names)
-    results = _table("Its results on the real data", "task", "metric", *names)
+    rates = _table("The paper's best log10 rates: client, server, tau", "task", *names)
+    results = _table("The paper's results on the real data", "task", "metric", *names)
     for task in TASKS.values():
         console.print(f"[bold]{task.name}[/bold]  {task.what}; metric: {task.metric}", highlight=False)
         paper = task.paper
@@ -59,21 +59,21 @@ def print_tasks(console: Console | None = None) -> None:
     for table in (settings, rates, results):
         console.print(table)
     console.print(
-        f"Grids are in log10, first:last:step; tau is tuned over {tau}. SCAFFOLD has no printed rates: a "
-        "run of it starts from FedAvg's.",
+        f"Grids are in log10, first:last:step; tau is tuned over {tau}. The paper has no rates for "
+        "SCAFFOLD; its default rates are FedAvg's.",
         highlight=False,
     )
 
 
 def print_algorithms(console: Console | None = None) -> None:
-    """The algorithms with the optimizers and options each takes."""
+    """Print the algorithms with their optimizers and options."""
     console = console or Console(emoji=False)
     table = Table(title="Algorithms", title_justify="left", title_style="bold", show_lines=True)
     table.add_column("algorithm", no_wrap=True)
-    table.add_column("what it is, and its options (--set key=value)", ratio=1)
+    table.add_column("description and options (--set key=value)", ratio=1)
     for name, entry in ALGORITHMS.items():
         lines = [f"{entry.what} [{entry.paper}]".replace("[", r"\[")]
-        lines.append(f"client {_some(entry.clients)}; server {_some(entry.servers)}")
+        lines.append(f"client {_optimizers(entry.clients)}; server {_optimizers(entry.servers)}")
         options = _options(entry)
         table.add_row(name, "\n".join([*lines, *([", ".join(options)] if options else [])]))
     console.print(table)
@@ -84,13 +84,13 @@ def print_algorithms(console: Console | None = None) -> None:
     )
 
 
-def _some(names: tuple[str, ...]) -> str:
-    return "any" if names == tuple(OPTIMIZERS) else ", ".join(names) or "a rule of its own"
+def _optimizers(names: tuple[str, ...]) -> str:
+    return "any" if names == tuple(OPTIMIZERS) else ", ".join(names) or "its own update rule"
 
 
 def _options(entry: AlgorithmEntry) -> list[str]:
-    """Options of the algorithm and of its server optimizer where there is only one."""
-    found = [f"{side}.{key}" for side, factory in entry.options.items() for key in keywords(factory)]
+    """Options of the algorithm, and of its server optimizer if there is only one."""
+    names = [f"{side}.{key}" for side, factory in entry.options.items() for key in keywords(factory)]
     if len(entry.servers) == 1:
-        found += [f"server.{key}" for key in keywords(OPTIMIZERS[entry.servers[0]])]
-    return found
+        names += [f"server.{key}" for key in keywords(OPTIMIZERS[entry.servers[0]])]
+    return names

@@ -14,41 +14,37 @@ from fedopt.errors import ConfigError, unknown
 
 TaskArgument = Annotated[str, typer.Argument(help="A task of `fedopt tasks`.", metavar="TASK")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
-Rounds = Annotated[int | None, typer.Option(help="Rounds in all; the task's own number by default.")]
-Seed = Annotated[int | None, typer.Option(help="Fixes everything random.")]
+Rounds = Annotated[int | None, typer.Option(help="Total number of rounds; default: the task's own number.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
 Seeds = Annotated[
     str | None,
-    typer.Option(
-        help="Several runs: 0:5 for the seeds 0 to 4, or 3,5,8. Instead of --seed.", metavar="FIRST:STOP"
-    ),
+    typer.Option(help="Several runs: 0:5 for seeds 0 to 4, or 3,5,8. Replaces --seed.", metavar="FIRST:STOP"),
 ]
 Set = Annotated[
-    list[str] | None, typer.Option("--set", help="Configuration, as key=value.", metavar="KEY=VALUE")
+    list[str] | None, typer.Option("--set", help="A configuration key, as key=value.", metavar="KEY=VALUE")
 ]
-Workers = Annotated[int | None, typer.Option(help="Worker processes; one per core by default.")]
+Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
 ExecutorName = Annotated[
     str,
     typer.Option(
-        "--executor", help="processes or serial, with the same results, or vectorised: up to rounding."
+        "--executor", help="processes or serial (identical results), or vectorised (equal up to rounding)."
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option(
-        help="cpu, cuda, mps or auto; on all but the CPU, clients train many at a time, vectorised."
-    ),
+    typer.Option(help="cpu, cuda, mps or auto. Devices other than the CPU imply --executor vectorised."),
 ]
 Data = Annotated[
     str,
     typer.Option(
-        help="'synthetic', an imported dataset of `fedopt data list`, or a directory of one.",
+        help="'synthetic', an imported dataset (see `fedopt data list`) or its directory.",
         metavar="NAME|DIR",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-Init = Annotated[Path | None, typer.Option(help="Start from these weights (safetensors).", metavar="FILE")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Init = Annotated[Path | None, typer.Option(help="Initial weights (safetensors).", metavar="FILE")]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write TensorBoard event files too, in RUN/tensorboard.")
+    bool, typer.Option("--tensorboard", help="Also write TensorBoard event files to RUN/tensorboard.")
 ]
 
 

@@ -1,1 +1,1 @@
-"""Runs: configuration, execution, the run directory and what is read back from it."""
+"""Runs: configuration, execution, the run directory and its records."""

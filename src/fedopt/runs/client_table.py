@@ -1,8 +1,7 @@
-"""What clients keep between rounds, on disk: SCAFFOLD's c_i.
+"""The state that clients keep between rounds, such as SCAFFOLD's c_i, on disk.
 
-A row is a file named after its client and the round that wrote it. A round never overwrites the row of an
-earlier one, so an interrupted run finds the rows of its checkpoint as they were, without a copy of the
-table in each checkpoint; rows that no kept checkpoint needs are removed.
+A row is a file whose name contains the client and the round. A round writes new rows and never overwrites
+older ones, so a resumed run finds the rows of its checkpoint. Rows that no checkpoint needs are removed.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedopt.algorithms import Vector
-from fedopt.errors import DiskError, UserError
+from fedopt.errors import DiskError, RunDirectoryError
 from fedopt.files import disk_errors, sync
 from fedopt.runs.config import Config
 
 
 class DiskTable:
-    """The rows under `directory`, as of round `t` (rounds done); later ones are removed."""
+    """The rows in `directory` after `t` rounds. Rows of later rounds are removed."""
 
     def __init__(self, directory: Path, names: tuple[str, ...], t: int) -> None:
         self._directory = directory
@@ -38,18 +37,18 @@ class DiskTable:
                 self._rounds[client].append(round)
 
     def read(self, client: int) -> tuple[Vector, ...] | None:
-        written = self._rounds.get(client)
-        if not written:
+        rounds = self._rounds.get(client)
+        if not rounds:
             return None
-        path = self._path(client, written[-1])
+        path = self._path(client, rounds[-1])
         try:
             with safe_open(path, framework="pt") as file:
                 vectors = tuple(file.get_tensor(name) for name in self._names)
                 if file.metadata()["crc32"] != _checksum(vectors):
                     raise ValueError("checksum differs")
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise UserError(
-                f"client row {path} is damaged ({error}); start again with another --out"
+            raise RunDirectoryError(
+                f"client row {path} is damaged ({error}); start again with another --out", path=path
             ) from error
         return vectors
 
@@ -62,14 +61,14 @@ class DiskTable:
         self._unsynced.add(path)
 
     def discard(self, t: int) -> None:
-        for client, written in self._rounds.items():
-            if written and written[-1] == t:
-                written.pop()
+        for client, rounds in self._rounds.items():
+            if rounds and rounds[-1] == t:
+                rounds.pop()
                 self._path(client, t).unlink()
                 self._unsynced.discard(self._path(client, t))
 
     def sync(self) -> None:
-        """Make all rows durable, before a checkpoint relies on them."""
+        """Flush all rows to the disk. Call this before a checkpoint refers to them."""
         for path in sorted(self._unsynced):
             sync(path)
         if self._unsynced:
@@ -77,10 +76,10 @@ class DiskTable:
         self._unsynced.clear()
 
     def prune(self, oldest: int) -> None:
-        """Remove rows that no checkpoint from `oldest` rounds on can need."""
-        for client, written in self._rounds.items():
-            while len(written) > 1 and written[1] < oldest:
-                self._path(client, written.pop(0)).unlink()
+        """Remove rows that no checkpoint from round `oldest` on needs."""
+        for client, rounds in self._rounds.items():
+            while len(rounds) > 1 and rounds[1] < oldest:
+                self._path(client, rounds.pop(0)).unlink()
 
     def _path(self, client: int, round: int) -> Path:
         return self._directory / f"{client:07d}-{round:06d}.safetensors"

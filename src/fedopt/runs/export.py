@@ -37,7 +37,9 @@ def _card(info: dict[str, object], config: dict[str, object], round: int) -> str
     metric = str(info["metric"])
     unit, value = metric_unit(metric), info.get("value")
     result = unit.format(value) if isinstance(value, float) else "not finished"
-    note = " (generated; its numbers say nothing about the real set)" if info["data"] == "synthetic" else ""
+    note = (
+        " (generated; results are not comparable with the real data)" if info["data"] == "synthetic" else ""
+    )
     rows = "\n".join(f"| `{key}` | `{value}` |" for key, value in config.items())
     return f"""# {info["task"]}, {info["algorithm"]}, round {round}
 
@@ -50,7 +52,7 @@ Trained by federated optimization with fedopt {info["fedopt"]}.
 | parameters | {info.get("params", "see the weights")} |
 | {unit.name}, mean over the evaluations of the last 100 rounds | {result} |
 | x sha256 | {info.get("x_sha256", "not finished")} |
-| made by | `{info["command"]}` |
+| command | `{info["command"]}` |
 
 The weights are in `model.safetensors` under the module's own parameter names.
 

@@ -1,7 +1,7 @@
-"""A finished, failed or still running run, as its directory tells it.
+"""Read a run directory.
 
-A report may be asked for while runs are going on, so an incomplete last line of `metrics.jsonl` is normal;
-anything else that cannot be read is named with its file and line.
+The run may still be running, so an incomplete last line of `metrics.jsonl` is ignored. All other damage is
+reported with the file and the line.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fedopt.errors import UserError
+from fedopt.errors import RunDirectoryError
 
-LAST_ROUNDS = 100  # final numbers are means over these, as in the paper's tables
+LAST_ROUNDS = 100  # final numbers are means over these rounds, as in the paper's tables
 NOT_METRICS = ("round", "split", "loss", "seconds")  # keys of a test line that are not the task's metric
-LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # used only where run.json does not say
+LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # for run.json files without the key "better"
 
 
 class RunRecord(NamedTuple):
-    """What one run directory holds."""
+    """The contents of one run directory."""
 
     path: Path
     info: dict[str, Any]  # run.json
@@ -44,9 +44,9 @@ class RunRecord(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """The name of the task's metric, from the first evaluation while run.json does not have it yet."""
-        found = [key for line in self.test[:1] for key in line if key not in NOT_METRICS]
-        return str(self.info.get("metric") or (found[0] if found else "loss"))
+        """The task's metric; from the first evaluation if run.json does not name it."""
+        names = [key for line in self.test[:1] for key in line if key not in NOT_METRICS]
+        return str(self.info.get("metric") or (names[0] if names else "loss"))
 
     @property
     def higher_is_better(self) -> bool:
@@ -56,11 +56,11 @@ class RunRecord(NamedTuple):
 
     @property
     def rounds(self) -> int:
-        """The last round that was recorded."""
+        """The last recorded round."""
         return max((line["round"] for line in self.train + self.test), default=0)
 
     def curve(self, split: Literal["train", "test"], key: str) -> tuple[list[int], list[float]]:
-        """The rounds that have a finite `key`, and its values there."""
+        """The rounds with a finite value of `key`, and these values."""
         lines = self.train if split == "train" else self.test
         points = [(line["round"], number(line.get(key))) for line in lines]
         kept = [(at, value) for at, value in points if value is not None]
@@ -68,7 +68,7 @@ class RunRecord(NamedTuple):
 
 
 def number(value: object) -> float | None:
-    """`value` as a float, or None where it is absent, not a number, or not finite."""
+    """`value` as a float, or None if it is not a finite number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     return None
@@ -91,16 +91,18 @@ def mean_over_last_rounds(
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read a run directory; a missing or damaged file is a `UserError` of one line."""
+    """Read a run directory. Raises `RunDirectoryError` if a file is missing or damaged."""
     if not path.is_dir():
-        raise UserError(f"no run directory at {path}; name one that `fedopt run --out DIR` has written")
+        raise RunDirectoryError(
+            f"no run directory at {path}; name one that `fedopt run --out DIR` has written", path=path
+        )
     info = _read_info(path / "run.json")
     try:
         config = tomllib.loads(_read(path / "config.toml").decode())
     except ValueError as error:  # a TOMLDecodeError names the line; a UnicodeDecodeError the byte
-        raise UserError(f"{path / 'config.toml'}: damaged: {error}") from error
+        raise RunDirectoryError(f"{path / 'config.toml'}: damaged: {error}", path=path) from error
     lines = _read_metrics(path / "metrics.jsonl")
-    # A resumed run may write a round again, with the same numbers: the last line of a round counts.
+    # A resumed run may write a round twice, with equal numbers. The last line counts.
     splits = {
         split: {line["round"]: line for line in lines if line["split"] == split}
         for split in ("train", "test")
@@ -114,23 +116,25 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except FileNotFoundError as error:
-        raise UserError(f"{file.parent} is not a complete run directory: {file.name} is missing") from error
+        raise RunDirectoryError(
+            f"{file.parent} is not a complete run directory: {file.name} is missing", path=file.parent
+        ) from error
     except OSError as error:
-        raise UserError(f"{file}: cannot be read: {error.strerror}") from error
+        raise RunDirectoryError(f"{file}: cannot be read: {error.strerror}", path=file.parent) from error
 
 
 def _read_info(file: Path) -> dict[str, Any]:
     try:
         info = json.loads(_read(file))
     except json.JSONDecodeError as error:
-        raise UserError(f"{file}:{error.lineno}: damaged: {error.msg}") from error
+        raise _damaged(file, f":{error.lineno}: damaged: {error.msg}") from error
     except ValueError as error:
-        raise UserError(f"{file}: damaged: {error}") from error
+        raise _damaged(file, f": damaged: {error}") from error
     if not isinstance(info, dict):
-        raise UserError(f"{file}: expected one JSON object")
+        raise _damaged(file, ": expected one JSON object")
     for key in ("task", "algorithm"):
         if not isinstance(info.get(key), str):
-            raise UserError(f"{file}: {key!r} is missing or not a string")
+            raise _damaged(file, f": {key!r} is missing or not a string")
     return info
 
 
@@ -143,10 +147,9 @@ def _read_metrics(file: Path) -> list[dict[str, Any]]:
         try:
             lines.append(_metrics_line(row))
         except ValueError as error:
-            if at < len(
-                rows
-            ):  # a line that a killed run left half-written has no newline, so it is the last row
-                raise UserError(f"{file}:{at}: damaged line: {error}") from error
+            is_last = at == len(rows)  # a killed run may leave an incomplete line without a newline
+            if not is_last:
+                raise _damaged(file, f":{at}: damaged line: {error}") from error
     return lines
 
 
@@ -158,23 +161,27 @@ def _metrics_line(row: bytes) -> dict[str, Any]:
         raise ValueError("'round' is missing or not a number from 0")
     if not isinstance(line.get("split"), str):
         raise ValueError("'split' is missing or not a string")
-    words = [key for key, value in line.items() if key != "split" and isinstance(value, str)]
-    if words:
-        raise ValueError(f"{words[0]!r} is {line[words[0]]!r} and not a number")
+    strings = [key for key, value in line.items() if key != "split" and isinstance(value, str)]
+    if strings:
+        raise ValueError(f"{strings[0]!r} is {line[strings[0]]!r} and not a number")
     return line
 
 
 def _check_complete(file: Path, info: dict[str, Any], rounds: Sequence[int]) -> None:
-    """Every round has its line: a mean over a file with holes would be another number."""
+    """Check that no round is missing, because means over the last rounds would be wrong."""
     missing = next((at for at, found in enumerate(rounds, start=1) if at != found), None)
     if missing is None and info.get("status") == "done" and isinstance(info.get("rounds"), int):
         missing = len(rounds) + 1 if len(rounds) < info["rounds"] else None
     if missing is not None:
-        raise UserError(f"{file}: damaged: the line of round {missing} is missing")
+        raise _damaged(file, f": damaged: the line of round {missing} is missing")
+
+
+def _damaged(file: Path, problem: str) -> RunDirectoryError:
+    return RunDirectoryError(f"{file}{problem}", path=file.parent)
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys.
+    """Convert nested tables to dotted keys.
 
     >>> flatten({"seed": 0, "server": {"lr": 0.1}})
     {'seed': 0, 'server.lr': 0.1}
@@ -186,7 +193,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def config_differences(records: Sequence[RunRecord]) -> dict[str, list[Any]]:
-    """The dotted keys whose values differ between runs, and each run's value (None: it has no such key)."""
+    """The dotted keys whose values differ between runs, with the value of each run (None if absent)."""
     configs = [flatten(record.config) for record in records]
     keys = dict.fromkeys(key for config in configs for key in config)
     values = {key: [config.get(key) for config in configs] for key in keys}

@@ -1,7 +1,6 @@
-"""TensorBoard event files: the lines of metrics.jsonl again, in RUN/tensorboard, with the round as step.
+"""TensorBoard event files in RUN/tensorboard: the lines of metrics.jsonl with the round as step.
 
-The file is a function of the lines and of when the run was started. So a continued run writes it anew from
-the lines it goes on from, and no step is lost or there twice.
+A resumed run writes the file again from the existing lines. No step is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedopt.errors import UserError
+from fedopt.errors import missing_extra
 from fedopt.files import disk_errors
 from fedopt.runs.records import number
 
@@ -26,16 +25,13 @@ def installed() -> bool:
 
 
 def require() -> None:
-    """Refuse before anything is run if event files cannot be written."""
+    """Raise an error if event files cannot be written."""
     if not installed():
-        raise UserError(
-            "event files need the package tensorboard, which is not installed: "
-            "pip install 'fedopt[tensorboard]', or leave out --tensorboard"
-        )
+        raise missing_extra("--tensorboard", "tensorboard", "tensorboard")
 
 
 class EventFile:
-    """Adds lines of metrics to RUN/tensorboard; one event a line, flushed at once."""
+    """Writes one event per line of metrics. Every event is flushed."""
 
     def __init__(self, run: Path, started: str, lines: Iterable[dict[str, Any]]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
@@ -44,10 +40,10 @@ class EventFile:
         self._started = datetime.fromisoformat(started).timestamp()
         folder = run / FOLDER
         self._path = folder / f"events.out.tfevents.{self._started:.0f}.fedopt"
-        aside = folder / f".{self._path.name}.new"
+        temporary = folder / f".{self._path.name}.new"
         with disk_errors(self._path):
             folder.mkdir(exist_ok=True)
-            self._file = open(aside, "wb")
+            self._file = open(temporary, "wb")
         try:
             self._records = RecordWriter(self._file)
             self._write(Event(wall_time=self._started, file_version="brain.Event:2"))
@@ -55,11 +51,11 @@ class EventFile:
                 self._write(self._event(line))
             with disk_errors(self._path):
                 self._file.flush()
-                aside.replace(self._path)
+                temporary.replace(self._path)
         except BaseException:
-            with suppress(OSError):  # it flushes once more
+            with suppress(OSError):  # closing flushes again
                 self._file.close()
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
 
     def add(self, line: dict[str, Any]) -> None:

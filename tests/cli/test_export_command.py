@@ -1,0 +1,89 @@
+"""The command `fedopt export`, and runs that start from exported weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typed import FinishedRun, fedopt, files_up_to, refused, run_small, temporary_files
+from written import read_lines
+
+from fedopt import load
+from fedopt.models import CharacterCNN
+
+
+@pytest.fixture(scope="module")
+def exported(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    to = tmp_path_factory.mktemp("export") / "model"
+    done = fedopt("export", finished_run.path, "--to", to)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [str(to / "model.safetensors"), str(to / "MODEL_CARD.md")]
+    return to
+
+
+def test_exported_weights_load_into_the_module(finished_run: FinishedRun, exported: Path) -> None:
+    weights = load_file(exported / "model.safetensors")
+    model = CharacterCNN()
+    assert set(weights) == set(model.state_dict())
+    model.load_state_dict(weights, strict=True)
+    vector = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    assert torch.equal(vector, load(finished_run.path).x)
+    assert temporary_files(exported) == []
+
+
+def test_model_card_names_task_data_and_command(finished_run: FinishedRun, exported: Path) -> None:
+    card = (exported / "MODEL_CARD.md").read_text()
+    value = f"{100 * finished_run.summary['value']:.1f} %"
+    for word in ("emnist_cr", "fedavg", "round 3", "synthetic", "1206590", value, "fedopt run emnist_cr"):
+        assert word in card
+    assert finished_run.summary["x_sha256"] in card
+    assert "| `client.lr` | `0.1` |" in card
+
+
+def test_run_starts_from_exported_weights(finished_run: FinishedRun, exported: Path, tmp_path: Path) -> None:
+    """Its evaluation before the first round is the exported run's last."""
+    words = ("--init", exported / "model.safetensors")
+    done = run_small(tmp_path / "run", *words, rounds=1)
+    assert done.code == 0, done.err
+    first, last = read_lines(tmp_path / "run", "test")[0], read_lines(finished_run.path, "test")[-1]
+    assert (first["round"], last["round"]) == (0, 3)
+    assert (first["loss"], first["accuracy"]) == (last["loss"], last["accuracy"])
+    assert "finished" in run_small(tmp_path / "run", *words, rounds=1).err
+    refused(
+        run_small(tmp_path / "run", rounds=1), "another configuration", "init"
+    )  # the weights are part of it
+
+
+def test_export_to_a_read_only_place_is_refused(finished_run: FinishedRun) -> None:
+    refused(fedopt("export", finished_run.path, "--to", "/dev/null/x"), "/dev/null/x", "--to")
+
+
+def weights_of_another_model(file: Path) -> None:
+    save_file({"layer.weight": torch.zeros(3)}, file)
+
+
+def truncated_weights(file: Path) -> None:
+    save_file(dict(CharacterCNN().state_dict()), file)
+    file.write_bytes(file.read_bytes()[:1000])
+
+
+@pytest.mark.parametrize(
+    "write",
+    [weights_of_another_model, truncated_weights, lambda file: file.write_bytes(b"\xff" * 64), Path.mkdir],
+    ids=["another model", "truncated", "garbage", "a directory"],
+)
+def test_damaged_initial_weights_are_refused(write: Callable[[Path], Any], tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    write(file)
+    refused(run_small(tmp_path / "run", "--init", file), str(file))
+    assert not (tmp_path / "run").exists()
+
+
+def test_export_on_a_full_disk_leaves_no_file(finished_run: FinishedRun, tmp_path: Path) -> None:
+    with files_up_to(100_000):
+        refused(fedopt("export", finished_run.path, "--to", tmp_path / "out"), "model.safetensors", code=1)
+    assert list((tmp_path / "out").iterdir()) == []
