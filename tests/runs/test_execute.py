@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import small
 from run_cases import ROUNDS, train
@@ -19,57 +17,9 @@ from conftest import Pool
 from fedopt.engine.executors.base import Serial
 from fedopt.engine.loop import Step
 from fedopt.errors import Diverged, UserError
-from fedopt.runs import execute as run
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.runs.shared_data import open_data
-
-
-def prune_after(round: int) -> Callable[[Step], None]:
-    def watch(step: Step) -> None:
-        if step.position.round == round:
-            raise run.Stop("not among the best third")
-
-    return watch
-
-
-@pytest.mark.parametrize("case", ["fedyogi", "scaffold"])
-@pytest.mark.parametrize("every", [1, 10])
-def test_run_pruned_by_a_callback_resumes_as_the_uninterrupted_run(case: str, every: int, tmp_path: Path):
-    out = tmp_path / "run"
-    with pytest.raises(run.Stop, match="not among the best third"):
-        train(case, out, every, on_step=prune_after(3))
-    found = read_info(out)
-    assert (found["status"], found["message"]) == ("pruned", "not among the best third")
-    assert (found["rounds"], found["rounds_done"]) == (ROUNDS, 3)
-    assert [line["round"] for line in read_lines(out, "train")] == [1, 2, 3]
-    assert found["train_loss"] == pytest.approx(
-        np.mean([line["loss"] for line in read_lines(out) if line["split"] == "train"])
-    )
-    seen: list[int] = []
-    continued = train(case, out, every, on_step=lambda step: seen.append(step.position.round))
-    assert seen == [4, 5], "the checkpoint was at the round at which it was stopped"
-    assert continued.x_sha256 == train(case, None).x_sha256
-    assert (
-        read_info(out)["status"] == "done"
-        and "message" not in read_info(out)
-        and "rounds_done" not in read_info(out)
-    )
-
-
-def test_run_pruned_before_its_first_round_starts_again(tmp_path: Path):
-    with pytest.raises(run.Stop):
-        train("fedyogi", tmp_path / "run", on_step=prune_after(0))
-    assert (read_info(tmp_path / "run")["status"], read_info(tmp_path / "run")["rounds_done"]) == (
-        "pruned",
-        0,
-    )
-    assert train("fedyogi", tmp_path / "run").x_sha256 == train("fedyogi", None).x_sha256
-
-
-def test_run_without_a_directory_can_be_pruned_by_a_callback():
-    with pytest.raises(run.Stop):
-        train("fedyogi", None, on_step=prune_after(2))
 
 
 @pytest.mark.parametrize("case", ["fedyogi", "scaffold"])

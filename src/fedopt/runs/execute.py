@@ -33,10 +33,6 @@ from fedopt.version import __version__
 OnStep = Callable[[Step], None]
 
 
-class Stop(Exception):
-    """Raised by `on_step` to end a run early with the status "pruned"."""
-
-
 def execute(
     config: Config,
     problem: Problem,
@@ -84,10 +80,6 @@ def execute(
         if directory:
             directory.restart(config.rounds, command)
         return run.train(config.rounds if until is None else min(until, config.rounds), on_step)
-    except Stop as stop:
-        run.checkpoint()
-        run.record_end("pruned", str(stop))
-        raise
     except Diverged as error:
         run.record_end("diverged", str(error))
         raise
