@@ -23,7 +23,7 @@ def by_hand(model: torch.nn.Module, split: str) -> tuple[list[int], list[float]]
     """Examples and accuracy of each writer, computed with nothing but the model and the data."""
     counts, accuracies = [], []
     for writer in range(WRITERS):
-        pixels, labels = synthetic_emnist.examples(split, writer)
+        pixels, labels = synthetic_emnist.examples(split, writer).values()
         with torch.no_grad():
             guesses = model(torch.from_numpy(pixels.astype(np.float32) / 255)).argmax(1).numpy()
         counts.append(len(labels))

@@ -22,7 +22,7 @@ def test_percentiles_over_clients_match_manual_evaluation(tmp_path: Path):
     module = fedopt.load(tmp_path / "run").model
     hits, losses = [], []
     for i in range(5):
-        pixels, labels = synthetic_emnist.examples("test", i)
+        pixels, labels = synthetic_emnist.examples("test", i).values()
         with torch.no_grad():
             outputs = module(torch.tensor(pixels).float() / 255)
         hits.append(outputs.argmax(1).numpy() == labels)

@@ -14,7 +14,7 @@ from run_cases import ROUNDS, train
 from written import read_info, read_lines
 
 from conftest import Pool
-from fedopt.engine.executors.base import Serial
+from fedopt.engine.executors.serial import Serial
 from fedopt.engine.loop import Step
 from fedopt.errors import Diverged, UserError
 from fedopt.runs.build_problem import build_problem
