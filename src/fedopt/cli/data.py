@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedopt.cli.options import Json
+
 if TYPE_CHECKING:
     from fedopt.data.importing.importer import ImportResult, OnProgress
     from fedopt.files import Log
@@ -20,7 +22,6 @@ app = typer.Typer(no_args_is_help=True, help="Real data: list, get, import, desc
 
 Name = Annotated[str, typer.Argument(help="A dataset of `fedopt data list`.", metavar="NAME")]
 To = Annotated[Path | None, typer.Option(help="Directory of the store; a cache by default.", metavar="DIR")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 # The options that `get` and `import` share: annotation and default value.
 IMPORT_OPTIONS: dict[str, tuple[Any, Any]] = {

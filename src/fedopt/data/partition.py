@@ -87,7 +87,7 @@ def pachinko(
 
 
 class Multinomial:
-    """A distribution over labels. LabelArray can be removed."""
+    """A distribution over labels. Labels can be removed."""
 
     def __init__(self, labels: list[int], log_weights: Floats) -> None:
         self.labels = list(labels)

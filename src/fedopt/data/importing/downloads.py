@@ -49,42 +49,29 @@ class Remote:
     bases: tuple[str, ...]
 
 
-def _tff(file: str, sha256: str, *mirrors: str) -> Remote:
-    return Remote(file, f"sha256:{sha256}", (TFF, *mirrors))
+SHA256 = {
+    "fed_emnist.tar.bz2": "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0",
+    "fed_emnist_digitsonly.tar.bz2": "55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b",
+    "fed_cifar100.tar.bz2": "e8575e22c038ecef1ce6c7d492d7abee7da13b1e1ba9b70a7fc18531ba7590de",
+    "shakespeare.tar.bz2": "0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707",
+    "stackoverflow.tar.bz2": "99eca2f8b8327a09e5fc123979df2d237acbc5e52322f6d86bf523ee47b961a2",
+    "stackoverflow.word_count.tar.bz2": "1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c",
+    "stackoverflow.tag_count.tar.bz2": "6fe281cec490d9384a290d560072438e7e2b377bbb823876ce7bd6f82696772d",
+}
 
 
-DIGITS = _tff(
-    "fed_emnist_digitsonly.tar.bz2", "55333deb8546765427c385710ca5e7301e16f4ed8b60c1dc5ae224b42bd5b14b"
-)
+def _tff(*files: str, bases: tuple[str, ...] = (TFF, FEDML)) -> tuple[Remote, ...]:
+    return tuple(Remote(file, f"sha256:{SHA256[file]}", bases) for file in files)
+
+
+DIGITS = _tff("fed_emnist_digitsonly.tar.bz2", bases=(TFF,))
 REMOTES: dict[str, tuple[Remote, ...]] = {
-    "emnist": (
-        _tff("fed_emnist.tar.bz2", "fe1ed5a502cea3a952eb105920bff8cffb32836b5173cb18a57a32c3606f3ea0", FEDML),
-    ),
+    "emnist": _tff("fed_emnist.tar.bz2"),
     "cifar10": (Remote("cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530", (TORONTO,)),),
-    "cifar100": (
-        _tff(
-            "fed_cifar100.tar.bz2", "e8575e22c038ecef1ce6c7d492d7abee7da13b1e1ba9b70a7fc18531ba7590de", FEDML
-        ),
-    ),
-    "shakespeare": (
-        _tff(
-            "shakespeare.tar.bz2", "0285be9906cb5f268092eee4edeeacfc2af4574f2941f7cc2f08a321d7f5c707", FEDML
-        ),
-    ),
-    "stackoverflow": (
-        _tff(
-            "stackoverflow.tar.bz2", "99eca2f8b8327a09e5fc123979df2d237acbc5e52322f6d86bf523ee47b961a2", FEDML
-        ),
-        _tff(
-            "stackoverflow.word_count.tar.bz2",
-            "1dc00256d6e527c54b9756d968118378ae14e6692c0b3b6cad470cdd3f0c519c",
-            FEDML,
-        ),
-        _tff(
-            "stackoverflow.tag_count.tar.bz2",
-            "6fe281cec490d9384a290d560072438e7e2b377bbb823876ce7bd6f82696772d",
-            FEDML,
-        ),
+    "cifar100": _tff("fed_cifar100.tar.bz2"),
+    "shakespeare": _tff("shakespeare.tar.bz2"),
+    "stackoverflow": _tff(
+        "stackoverflow.tar.bz2", "stackoverflow.word_count.tar.bz2", "stackoverflow.tag_count.tar.bz2"
     ),
 }
 
@@ -100,7 +87,7 @@ def get_dataset(
     if name not in REMOTES:
         raise unknown("dataset", name, REMOTES)
     options = options or ImportOptions()
-    remotes = (DIGITS,) if name == "emnist" and options.digits else REMOTES[name]
+    remotes = DIGITS if name == "emnist" and options.digits else REMOTES[name]
     target = to or store_directory(name)
     if (existing := _existing_import(name, target, remotes, options)) is not None:
         return existing
@@ -226,14 +213,15 @@ class Transfer:
 def _reason(error: Exception) -> str:
     """Return a short cause. The text of the library repeats the address."""
     text = str(error)
-    for known in (
+    known_causes = (
         "Connection refused",
         "Name or service not known",
         "timed out",
         "Temporary failure in name",
-    ):
-        if known in text:
-            return known.lower()
+    )
+    for cause in known_causes:
+        if cause in text:
+            return cause.lower()
     return text if len(text) < 80 else "the connection was lost"
 
 
@@ -248,10 +236,10 @@ def _existing_import(
     except FedoptError:
         return None  # damaged: import it again
     checksums = {item["file"]: f"sha256:{item['sha256']}" for item in store.manifest["source"]}
-    same = store.name == name and set(checksums) == {remote.file for remote in remotes}
-    for remote in remotes:
-        same = same and (
-            not remote.checksum.startswith("sha256:") or checksums[remote.file] == remote.checksum
-        )
-    same = same and store.manifest["notes"].get("options") == recorded_options(name, options)
+    same = (
+        store.name == name
+        and set(checksums) == {remote.file for remote in remotes}
+        and all(checksums[r.file] == r.checksum for r in remotes if r.checksum.startswith("sha256:"))
+        and store.manifest["notes"].get("options") == recorded_options(name, options)
+    )
     return ImportResult(store, is_new=False) if same else None

@@ -33,7 +33,7 @@ from fedopt.errors import DataError
 from fedopt.files import disk_errors, replace_directory, sync, temporary_directory
 from fedopt.version import __version__
 
-Clients = Iterable[tuple[str, ClientColumns]]
+ClientStream = Iterable[tuple[str, ClientColumns]]
 BUFFER = 1 << 20
 
 
@@ -41,7 +41,7 @@ def write_store(
     directory: Path,
     name: str,
     source: Sequence[Mapping[str, Any]],
-    splits: Mapping[str, Clients],
+    splits: Mapping[str, ClientStream],
     texts: Mapping[str, str] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
@@ -61,7 +61,7 @@ def write_files(
     target: Path,
     name: str,
     source: Sequence[Mapping[str, Any]],
-    splits: Mapping[str, Clients],
+    splits: Mapping[str, ClientStream],
     texts: Mapping[str, str] | None = None,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
@@ -91,7 +91,7 @@ def write_files(
         _write_durably(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
-def _write_split(directory: Path, target: Path, split: str, clients: Clients) -> dict[str, Any]:
+def _write_split(directory: Path, target: Path, split: str, clients: ClientStream) -> dict[str, Any]:
     with disk_errors(target):
         directory.mkdir()
     writer = _SplitWriter(directory, split)

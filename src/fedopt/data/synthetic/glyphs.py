@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fedopt.data.synthetic.common import Doubles, Integers
 
 CHARACTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -126,10 +125,10 @@ GLYPHS: dict[str, tuple[str, ...]] = {
 class GlyphTable(NamedTuple):
     """All variants of all characters, as points at equal distances along the path."""
 
-    first: npt.NDArray[np.int64]  # (62,) row of the first variant of a character
-    variants: npt.NDArray[np.int64]  # (62,) number of variants
-    points: Array  # (rows, P, 2) x and y relative to the centre of the glyph; the longer side is 1
-    length: Array  # (rows,) of the path, in the same unit
+    first: Integers  # (62,) row of the first variant of a character
+    variants: Integers  # (62,) number of variants
+    points: Doubles  # (rows, P, 2) x and y relative to the centre of the glyph; the longer side is 1
+    length: Doubles  # (rows,) of the path, in the same unit
 
 
 def table(points: int) -> GlyphTable:
@@ -149,11 +148,11 @@ def table(points: int) -> GlyphTable:
     )
 
 
-def path(text: str) -> list[Array]:
+def path(text: str) -> list[Doubles]:
     """Return the strokes of a glyph as dense polylines, each (n, 2)."""
     strokes = []
     for stroke in text.split(";"):
-        pieces: list[Array] = []
+        pieces: list[Doubles] = []
         for piece in stroke.split("|"):
             knots = np.array([[float(v) for v in knot.split(",")] for knot in piece.split()])
             if pieces:  # a corner ends one smooth piece and starts the next
@@ -163,7 +162,7 @@ def path(text: str) -> list[Array]:
     return strokes
 
 
-def smooth(knots: Array, steps: int = 24) -> Array:
+def smooth(knots: Doubles, steps: int = 24) -> Doubles:
     """Return a smooth curve through `knots`, (n, 2). Three knots give approximately a circular arc.
 
     The direction at a knot is that of the circle through the knot and its neighbours. The handles of the
@@ -186,11 +185,11 @@ def smooth(knots: Array, steps: int = 24) -> Array:
     a, d = knots[:-1], knots[1:]
     b, c = a + 0.37 * size * tangent[:-1], d - 0.37 * size * tangent[1:]
     t = np.linspace(0.0, 1.0, steps)[:, None, None]
-    curve: Array = a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t**2 * (1 - t) + d * t**3
+    curve: Doubles = a * (1 - t) ** 3 + 3 * b * t * (1 - t) ** 2 + 3 * c * t**2 * (1 - t) + d * t**3
     return curve.transpose(1, 0, 2).reshape(-1, 2)
 
 
-def sample(strokes: list[Array], points: int) -> tuple[Array, float]:
+def sample(strokes: list[Doubles], points: int) -> tuple[Doubles, float]:
     """Return points at equal distances over all strokes, (points, 2), centred and scaled, and the length."""
     ink = np.concatenate(strokes)
     low, high = ink.min(axis=0), ink.max(axis=0)
