@@ -19,6 +19,7 @@ from own_clients import (
 from torch import Tensor, nn
 
 import fedopt
+from fedopt.errors import ConfigError, ModelError
 
 
 def normalised() -> nn.Module:
@@ -26,9 +27,8 @@ def normalised() -> nn.Module:
 
 
 def test_batch_norm_is_refused() -> None:
-    assert_refused(
-        lambda: train(make_task(normalised)), "'1'", "running statistics", "GroupNorm", "buffers='freeze'"
-    )
+    with pytest.raises(ModelError, match=r"'1'.*running statistics.*buffers='freeze'"):
+        train(make_task(normalised))
 
 
 def test_frozen_batch_norm_uses_its_initial_statistics() -> None:
@@ -98,7 +98,7 @@ class Replacing(Counting):
 @pytest.mark.parametrize("policy", ["refuse", "freeze"])
 @pytest.mark.parametrize("model", [Counting, Replacing])
 def test_module_that_writes_a_buffer_is_refused(model: type[nn.Module], policy: str) -> None:
-    assert_refused(lambda: train(make_task(model), buffers=policy), "'seen'", "buffer", "parameter")
+    assert_refused(lambda: train(make_task(model), buffers=policy), ModelError, what="seen")
 
 
 def test_constant_buffer_is_allowed() -> None:
@@ -114,7 +114,7 @@ def test_constant_buffer_is_allowed() -> None:
 
 
 def test_unknown_buffer_policy_is_refused() -> None:
-    assert_refused(lambda: train(make_task(linear), buffers="frozen"), "'frozen'", "freeze", "refuse")
+    assert_refused(lambda: train(make_task(linear), buffers="frozen"), ConfigError, keys=("buffers",))
 
 
 def test_frozen_parameters_do_not_change_and_are_not_in_the_vector() -> None:
@@ -168,17 +168,14 @@ def test_overlapping_parameters_are_refused() -> None:
             super().__init__()
             self.again.weight = nn.Parameter(self.down.weight.data)
 
-    assert_refused(
-        lambda: train(make_task(Shared)), "'down.weight'", "'again.weight'", "share memory", "one Parameter"
-    )
+    with pytest.raises(ModelError, match="'down.weight'.*'again.weight'|'again.weight'.*'down.weight'"):
+        train(make_task(Shared))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
 def test_parameters_of_another_precision_are_refused(dtype: torch.dtype) -> None:
-    assert_refused(lambda: train(make_task(linear().to(dtype))), "'weight'", str(dtype), "float32")
+    assert_refused(lambda: train(make_task(linear().to(dtype))), ModelError, what="weight")
 
 
 def test_model_without_trainable_parameters_is_refused() -> None:
-    assert_refused(
-        lambda: train(make_task(linear().requires_grad_(False))), "no trainable parameters", "requires_grad"
-    )
+    assert_refused(lambda: train(make_task(linear().requires_grad_(False))), ModelError, what="model")

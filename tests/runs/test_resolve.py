@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedopt.algorithms import ALGORITHMS
-from fedopt.errors import UserError
+from fedopt.errors import ConfigError, UserError
 from fedopt.runs.records import flatten
 from fedopt.runs.resolve import parse_settings, resolve
 from fedopt.tasks import TASKS
@@ -44,13 +44,19 @@ def resolved(algorithm: str = "fedavg", task: str = "emnist_cr", **keys: Any) ->
     return flatten(resolve(TASKS[task], algorithm, dotted).document())
 
 
-def refusal(algorithm: str, changes: dict[str, Any], task: str = "emnist_cr") -> str:
-    """The one line with which a configuration is refused."""
-    with pytest.raises(UserError) as caught:
+def refused_keys(algorithm: str, changes: dict[str, Any], task: str = "emnist_cr") -> tuple[str, ...]:
+    """The keys for which a configuration is refused."""
+    with pytest.raises(ConfigError) as error:
         resolve(TASKS[task], algorithm, changes)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    assert "\n" not in str(error.value)
+    return error.value.keys
+
+
+def refusal(algorithm: str, changes: dict[str, Any], task: str = "emnist_cr") -> str:
+    """The message with which a configuration is refused."""
+    with pytest.raises(UserError) as error:
+        resolve(TASKS[task], algorithm, changes)
+    return str(error.value)
 
 
 @pytest.mark.parametrize(("task", "algorithm"), BEST)
@@ -167,13 +173,15 @@ def test_initial_accumulator_of_the_client_depends_on_the_clients_tau() -> None:
 
 
 def test_all_problems_are_reported_together() -> None:
-    message = refusal(
-        "fedyogi",
-        {"client.lr": -1.0, "rounds": 0, "server.taux": 1, "server.momentum": 0.5, "weighting": "tokens"},
-    )
-    assert "5 problems" in message
-    for key in ("client.lr", "rounds", "server.taux", "server.momentum", "weighting=tokens"):
-        assert key in message
+    changes = {
+        "client.lr": -1.0,
+        "rounds": 0,
+        "server.taux": 1,
+        "server.momentum": 0.5,
+        "weighting": "tokens",
+    }
+    assert set(refused_keys("fedyogi", changes)) == changes.keys()
+    assert "5 problems" in refusal("fedyogi", changes)
 
 
 NEAREST = {
@@ -216,11 +224,11 @@ def test_unknown_name_suggests_the_closest_one(algorithm: str, changes: dict[str
 @pytest.mark.parametrize("key", ["client.lr", "server.lr", "server.tau"])
 @pytest.mark.parametrize("value", [0, -0.1, math.nan, math.inf, -math.inf, "fast", "", [0.1]], ids=repr)
 def test_rates_must_be_positive_and_finite(key: str, value: Any) -> None:
-    assert key in refusal("fedyogi", {key: value})
+    assert refused_keys("fedyogi", {key: value}) == (key,)
 
 
 def test_tau_too_large_to_square_is_refused() -> None:
-    assert "server." in refusal("fedyogi", {"server.tau": 1e200})
+    assert "server.tau" in refused_keys("fedyogi", {"server.tau": 1e200})
 
 
 NUMBERS: list[tuple[str, Any]] = [
@@ -258,7 +266,7 @@ def test_values_out_of_range_are_refused(key: str, value: Any) -> None:
 
 @pytest.mark.parametrize("key", ["rounds", "client.lr", "client.batch_size", "seed"])
 def test_booleans_are_not_numbers(key: str) -> None:
-    assert key in refusal("fedavg", {key: True})
+    assert refused_keys("fedavg", {key: True}) == (key,)
 
 
 NOT_SELECTED = [
@@ -278,10 +286,8 @@ NOT_SELECTED = [
 
 @pytest.mark.parametrize(("algorithm", "key", "value"), NOT_SELECTED)
 def test_options_of_functions_that_are_not_selected_are_refused(algorithm: str, key: str, value: Any) -> None:
-    message = refusal(algorithm, {key: value})
-    assert repr(key) in message
-    assert algorithm in message
-    assert "would be ignored" in message
+    assert refused_keys(algorithm, {key: value}) == (key,)
+    assert "would be ignored" in refusal(algorithm, {key: value})
 
 
 def test_options_of_selected_functions_are_accepted() -> None:
@@ -292,28 +298,24 @@ def test_options_of_selected_functions_are_accepted() -> None:
 
 
 def test_optimizer_that_does_not_fit_the_algorithm_is_refused() -> None:
-    message = refusal("fedavg", {"server.optimizer": "adam"})
-    assert "fedavg does not take server.optimizer=adam" in message
-    assert "--algorithm fedopt" in message
+    assert refused_keys("fedavg", {"server.optimizer": "adam"}) == ("server.optimizer",)
 
 
 def test_steps_replace_epochs() -> None:
     config = resolved("fedavg", client__steps=5)
     assert config["client.steps"] == 5
     assert "client.epochs" not in config
-    assert "exclude each other" in refusal("fedavg", {"client.steps": 5, "client.epochs": 1})
+    assert refused_keys("fedavg", {"client.steps": 5, "client.epochs": 1}) == ("client.steps",)
 
 
 @pytest.mark.parametrize("task", ROUNDS)
 def test_weighting_by_tokens_needs_a_text_task(task: str) -> None:
-    message = refusal("fedavg", {"weighting": "tokens"}, task)
-    assert "weighting=tokens" in message
-    assert "examples, uniform, processed" in message
+    assert refused_keys("fedavg", {"weighting": "tokens"}, task) == ("weighting",)
 
 
 @pytest.mark.parametrize("key", ["task", "algorithm", "init"])
 def test_task_algorithm_and_init_are_not_settings(key: str) -> None:
-    assert repr(key) in refusal("fedavg", {key: "fedadam"})
+    assert key in refused_keys("fedavg", {key: "fedadam"})
 
 
 PARSED: dict[str, tuple[str, Any]] = {
@@ -340,7 +342,7 @@ def test_settings_are_parsed_as_toml_or_strings(text: str) -> None:
 def test_nan_and_infinity_are_parsed_and_refused_later(text: str, value: float) -> None:
     parsed = parse_settings([f"client.lr={text}"])
     assert str(parsed["client.lr"]) == str(value)
-    assert "client.lr" in refusal("fedavg", parsed)
+    assert refused_keys("fedavg", parsed) == ("client.lr",)
 
 
 def test_the_last_of_two_equal_settings_counts() -> None:

@@ -52,11 +52,9 @@ def train(task: Task, rounds: int = 2, **options: Any) -> fedopt.RunResult:
     return fedopt.run(task, rounds=rounds, config=config, **options)
 
 
-def assert_refused(action: Callable[[], Any], *words: str) -> None:
-    """The action is assert_refused as the user's mistake, in one line that holds the words."""
-    with pytest.raises(fedopt.UserError) as caught:
+def assert_refused(action: Callable[[], Any], error_type: type[fedopt.UserError], **fields: Any) -> None:
+    """Assert that the action raises this error with these fields and a message of one line."""
+    with pytest.raises(error_type) as error:
         action()
-    message = str(caught.value)
-    assert "\n" not in message
-    for word in words:
-        assert word in message
+    assert "\n" not in str(error.value)
+    assert {name: getattr(error.value, name) for name in fields} == fields

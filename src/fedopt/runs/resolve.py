@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +151,10 @@ def _defaults(
 def _square(tau: Any) -> float:
     """tau^2, or 0 for an invalid tau, which is reported later."""
     try:
-        return float(tau) * float(tau)
+        square = float(tau) * float(tau)
     except (TypeError, ValueError, OverflowError):
         return 0.0
+    return square if isfinite(square) else 0.0
 
 
 def _manifest_checksum(source: str) -> dict[str, str]:
