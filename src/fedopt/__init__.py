@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedopt.algorithms import Algorithm, ClientResult, Optimizer
-    from fedopt.api import LoadedRun, load, own_task, run
+    from fedopt.api import LoadedRun, RunRequest, compare, evaluate, export, load, own_task, run, run_seeds
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.result import RunResult
     from fedopt.version import __version__
@@ -25,33 +25,43 @@ __all__ = [
     "LoadedRun",
     "Optimizer",
     "RunError",
+    "RunRequest",
     "RunResult",
     "UserError",
     "__version__",
+    "compare",
+    "evaluate",
+    "export",
     "load",
     "own_task",
     "run",
+    "run_seeds",
 ]
 
-_HOME = {
+_MODULES = {
     "Algorithm": "fedopt.algorithms",
     "ClientResult": "fedopt.algorithms",
     "FedoptError": "fedopt.errors",
     "LoadedRun": "fedopt.api",
     "Optimizer": "fedopt.algorithms",
     "RunError": "fedopt.errors",
+    "RunRequest": "fedopt.api",
     "RunResult": "fedopt.runs.result",
     "UserError": "fedopt.errors",
     "__version__": "fedopt.version",
+    "compare": "fedopt.api",
+    "evaluate": "fedopt.api",
+    "export": "fedopt.api",
     "load": "fedopt.api",
     "own_task": "fedopt.api",
     "run": "fedopt.api",
+    "run_seeds": "fedopt.api",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'fedopt' has no attribute {name!r}")
 
 
