@@ -67,27 +67,9 @@ PLURALS = "the my these those our his thy your all their both many her".split()
 SUBJECTS = "I he she we they it who".split()
 OBJECTS = "me him her us them thee you it".split()
 MODALS = "will shall must may would should can might did could".split()
-SECOND = [
-    "thou shalt",
-    "thou wilt",
-    "thou must",
-    "thou mayst",
-    "you shall",
-    "you will",
-    "you must",
-    "you may",
-]
+SECOND = "thou shalt,thou wilt,thou must,thou mayst,you shall,you will,you must,you may".split(",")
 CALLS = "O come nay well alas why fie hark peace marry ay farewell indeed away".split()
-TITLES = [
-    "my lord",
-    "good sir",
-    "madam",
-    "sweet lady",
-    "my liege",
-    "your grace",
-    "dear cousin",
-    "gentle friend",
-]
+TITLES = "my lord,good sir,madam,sweet lady,my liege,your grace,dear cousin,gentle friend".split(",")
 ASKING = "what why how where when wherefore whence".split()
 LINKS = "and but for as if when that since though yet".split()
 MARKS = [".", "!", ";", ":", ",", ", and", ", but", ", for", "--"]
@@ -152,17 +134,31 @@ STYLES = INSIDE, IN_SENTENCE, IN_VERSE, IN_PROSE, IN_SPEECH = range(5)
 def _language() -> PlayLanguage:
     """Build the tables of words, clauses and spellings."""
     names = _names()
-    lists = {
-        **{"n": NOUNS, "a": ADJECTIVES, "r": ADVERBS, "p": PREPOSITIONS, "d": DETERMINERS, "D": PLURALS},
-        **{
-            "v": VERBS,
-            "g": [_with_ending(verb, "ing") for verb in VERBS],
-            "e": [_with_ending(verb, "ed") for verb in VERBS],
-        },
-        **{"w": [_with_ending(verb, "eth") for verb in VERBS] + [_with_s(verb) for verb in VERBS]},
-        **{"N": [_with_s(noun) for noun in NOUNS], "s": SUBJECTS, "u": SECOND, "o": OBJECTS, "m": MODALS},
-        **{"l": LINKS, "c": CALLS, "t": TITLES, "q": ASKING, "k": names},
-        **{"B": DIRECTIONS + [f"[To {name.upper()}]" for name in names], ",": [","], "?": ["?"], ".": MARKS},
+    lists = {  # the order determines the random numbers
+        "n": NOUNS,
+        "a": ADJECTIVES,
+        "r": ADVERBS,
+        "p": PREPOSITIONS,
+        "d": DETERMINERS,
+        "D": PLURALS,
+        "v": VERBS,
+        "g": [_with_ending(verb, "ing") for verb in VERBS],
+        "e": [_with_ending(verb, "ed") for verb in VERBS],
+        "w": [_with_ending(verb, "eth") for verb in VERBS] + [_with_s(verb) for verb in VERBS],
+        "N": [_with_s(noun) for noun in NOUNS],
+        "s": SUBJECTS,
+        "u": SECOND,
+        "o": OBJECTS,
+        "m": MODALS,
+        "l": LINKS,
+        "c": CALLS,
+        "t": TITLES,
+        "q": ASKING,
+        "k": names,
+        "B": DIRECTIONS + [f"[To {name.upper()}]" for name in names],
+        ",": [","],
+        "?": ["?"],
+        ".": MARKS,
     }
     words = [word for part in lists.values() for word in part]
     ends = np.cumsum([len(part) for part in lists.values()])
