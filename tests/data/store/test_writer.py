@@ -119,7 +119,9 @@ def test_second_of_two_simultaneous_writes_waits(tmp_path: Path) -> None:
     assert first.stdout is not None
     first.stdout.readline()
     write_small_store(tmp_path / "s")
-    assert len(first.communicate()[0].split()) == 999 and first.returncode == 0  # not disturbed by the second
+    assert len(first.stdout.read().split()) == 999  # not disturbed by the second
+    first.communicate()
+    assert first.returncode == 0
     assert list(open_store(tmp_path / "s").split("train").ids) == ["a", "b"]
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
 

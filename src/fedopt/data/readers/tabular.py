@@ -33,7 +33,7 @@ from fedopt.errors import DataError, UnknownName, unknown
 from fedopt.files import disk_errors
 
 ROWS_PER_BATCH = 8192  # of Parquet files
-BYTES_PER_BLOCK = 8 << 20  # of CSV files; a row must fit into a block
+BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
 DELIMITERS = ",;\t"
 SPLITS = ("train", "test", "heldout")
 LARGEST_FEATURE = float(np.finfo(np.float32).max)
