@@ -71,22 +71,25 @@ def test_self_updating_layers_differ_only_by_rounding(case: str) -> None:
     assert_same(expected, actual, 3e-5)
 
 
-class _Odd(nn.Module):
-    """Parameters that some batches do not reach, and gradients that lie in memory the other way round."""
+class _UnusedParameters(nn.Module):
+    """Parameters that some batches do not use, and gradients with transposed memory layout."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.short = nn.Linear(small.FEATURES, 4), nn.Linear(small.FEATURES, 4)
-        self.never, self.turned = nn.Parameter(torch.ones(3)), nn.Parameter(torch.rand(4, small.FEATURES))
+        self.unused, self.transposed = (
+            nn.Parameter(torch.ones(3)),
+            nn.Parameter(torch.rand(4, small.FEATURES)),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h: torch.Tensor = self.layer(x) + x @ self.turned.t()
+        h: torch.Tensor = self.layer(x) + x @ self.transposed.t()
         return h + self.short(x) if len(x) < 8 else h
 
 
 def test_in_place_sgd_leaves_parameters_without_gradient_unchanged() -> None:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.epochs": 2})
-    problem = replace(build_problem(small.SMALL, config), model=_Odd)
+    problem = replace(build_problem(small.SMALL, config), model=_UnusedParameters)
     actual = train_clients(Serial(), problem, range(4), 0.5)
     with disabled(IN_PLACE_SGD):
         expected = train_clients(Serial(), problem, range(4), 0.5)
@@ -94,7 +97,7 @@ def test_in_place_sgd_leaves_parameters_without_gradient_unchanged() -> None:
 
 
 class _OwnClient(FedOptClient):
-    """A subclass may do anything."""
+    """A subclass, which can compute anything."""
 
 
 def test_only_the_client_of_algorithm_1_with_sgd_is_replaced() -> None:
@@ -115,15 +118,13 @@ def test_only_the_client_of_algorithm_1_with_sgd_is_replaced() -> None:
 
 
 SO_LR = TASKS["so_lr"]
-
-
 SMALL = {"rounds": 2, "data.clients": 40, "data.limit": 130, "eval.sample": 50}  # 130: a short last batch
 
 
-def final(algorithm: str, executor: Executor, plain: bool, **changes: object) -> torch.Tensor:
+def final_x(algorithm: str, executor: Executor, dense: bool, **changes: object) -> torch.Tensor:
     config = resolve(SO_LR, algorithm, SMALL | changes)
     problem = build_problem(SO_LR, config)
-    return execute(config, replace(problem, touched=None) if plain else problem, executor).x
+    return execute(config, replace(problem, touched=None) if dense else problem, executor).x
 
 
 @pytest.mark.parametrize(
@@ -135,31 +136,31 @@ def final(algorithm: str, executor: Executor, plain: bool, **changes: object) ->
         ("fedyogi", {}),
         ("fedprox", {"client.epochs": 2}),
         ("lookahead", {"client.optimizer": "adam"}),
-        ("scaffold", {}),  # its control variates move every coordinate, so it works on the whole
+        ("scaffold", {}),  # trains all rows: its control variates change every coordinate
     ],
 )
 def test_client_on_sparse_rows_equals_dense_client(algorithm: str, changes: dict[str, object]) -> None:
-    plain, fast = (final(algorithm, Serial(), way, **changes) for way in (True, False))
-    assert torch.equal(plain, fast)
+    expected, actual = (final_x(algorithm, Serial(), dense, **changes) for dense in (True, False))
+    assert torch.equal(expected, actual)
 
 
 @pytest.mark.parametrize("algorithm", ["fedadagrad", "fedavg"])
 def test_sparse_rows_from_worker_processes_equal_dense_rows(algorithm: str, pool: Pool) -> None:
-    assert torch.equal(final(algorithm, Serial(), plain=True), final(algorithm, pool(2), plain=False))
+    assert torch.equal(final_x(algorithm, Serial(), dense=True), final_x(algorithm, pool(2), dense=False))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_updates_in_place_do_not_change_earlier_vectors(workers: int, pool: Pool) -> None:
-    """FedAvg's server writes the touched rows into x: x_0 and what a callback kept must not follow."""
+    """FedAvg's server writes sparse rows into x. This must not change x_0 or vectors of a callback."""
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = build_problem(SO_LR, config)
-    place = pool(workers) if workers else Serial()
+    executor = pool(workers) if workers else Serial()
     start = initial_vector(problem)
     before = start.clone()
-    first = execute(config, problem, place, initial=start).x
-    kept = first.clone()
-    again = execute(config, problem, place, initial=start).x
-    assert torch.equal(start, before) and torch.equal(first, kept) and torch.equal(first, again)
+    first = execute(config, problem, executor, initial=start).x
+    copy = first.clone()
+    again = execute(config, problem, executor, initial=start).x
+    assert torch.equal(start, before) and torch.equal(first, copy) and torch.equal(first, again)
     steps: list[Step] = []
     fedopt.run("so_lr", config=SMALL | {"rounds": 3}, callback=steps.append)
     models = [step.position.state.x for step in steps]
@@ -173,9 +174,9 @@ def test_non_finite_sparse_step_changes_no_row() -> None:
     algorithm = problem.algorithm()
     executor = Serial()
     executor.load(problem, problem.federation(), ())
-    setting = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
+    setup = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
     x = initial_vector(problem)
-    state, report = run_round(setting, algorithm.init(x.clone()), 0, 100.0, 3e38)
+    state, report = run_round(setup, algorithm.init(x.clone()), 0, 100.0, 3e38)
     assert torch.equal(state.x, x) and report.clients == 0 and len(report.rejected) == 4
 
 
@@ -188,8 +189,8 @@ def decaying_algorithm() -> object:
 
 
 def test_own_client_optimizer_trains_all_rows() -> None:
-    _, end = the_same_without_parts(decaying_algorithm)
-    assert (end != final("fedavg", Serial(), plain=False)).float().mean() > 0.9
+    _, end = run_with_and_without_sparse_rows(decaying_algorithm)
+    assert (end != final_x("fedavg", Serial(), dense=False)).float().mean() > 0.9
 
 
 def halving(x: torch.Tensor, delta: torch.Tensor, eta: float, t: int, state: tuple[()]) -> object:
@@ -200,13 +201,13 @@ def halving_server(state: Any, mean: tuple[torch.Tensor, ...], round: Round) -> 
     return state._replace(x=0.5 * state.x + round.eta * mean[0])
 
 
-def the_same_without_parts(build: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """x_0 and the end of a run by an algorithm, which must not depend on whether clients work on parts."""
+def run_with_and_without_sparse_rows(build: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x_0 and the final x, which must not depend on sparse rows."""
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = build_problem(SO_LR, config, build)
-    fast, plain = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
-    assert torch.equal(fast, plain)
-    return initial_vector(problem), fast
+    actual, dense = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    assert torch.equal(actual, dense)
+    return initial_vector(problem), actual
 
 
 @pytest.mark.parametrize(
@@ -218,8 +219,8 @@ def the_same_without_parts(build: Any) -> tuple[torch.Tensor, torch.Tensor]:
     ],
 )
 def test_own_server_updates_all_rows(build: Any) -> None:
-    start, end = the_same_without_parts(build)
-    assert (end == 0.25 * start).float().mean() > 0.5, "two rounds halve what nobody touches"
+    start, end = run_with_and_without_sparse_rows(build)
+    assert (end == 0.25 * start).float().mean() > 0.5, "two rounds halve the other rows twice"
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,7 @@ def test_own_server_updates_all_rows(build: Any) -> None:
     ],
 )
 def test_own_client_trains_all_rows(build: Any) -> None:
-    start, end = the_same_without_parts(build)
+    start, end = run_with_and_without_sparse_rows(build)
     assert (end != start).float().mean() > 0.9
 
 
@@ -245,12 +246,12 @@ def test_sparse_server_update_overwrites_x_and_equals_dense_update() -> None:
     problem = build_problem(SO_LR, config)
     algorithm, executor = problem.algorithm(), Serial()
     executor.load(problem, problem.federation(), ())
-    setting = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
+    setup = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
     x = initial_vector(problem)
     with disabled(SERVER_ON_SPARSE_ROWS):
-        expected, _ = run_round(setting, algorithm.init(x), 0, 0.1, 1.0)
+        expected, _ = run_round(setup, algorithm.init(x), 0, 0.1, 1.0)
     state = algorithm.init(x.clone())
-    after, _ = run_round(setting, state, 0, 0.1, 1.0)
+    after, _ = run_round(setup, state, 0, 0.1, 1.0)
     assert after.x is state.x
     assert torch.equal(after.x, expected.x) and not torch.equal(after.x, x)
 

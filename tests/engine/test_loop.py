@@ -19,7 +19,7 @@ def resident_bytes() -> int:
 def test_memory_does_not_grow_with_the_number_of_rounds():
     """One vector of this model kept in each of 200 rounds would be 40 MB; 8 MB are allowed."""
     settings = {"model.hidden": 4000, "client.steps": 1}
-    made, x = small.setting(settings=settings, cohort=4)
+    made, x = small.setup(settings=settings, cohort=4)
     assert 200 * 4 * len(x) > 40e6
     plan = TrainingPlan(250, constant(0.1), constant(1.0), 40, 10, 10, 5)
     for step in train(made, plan, start(made.algorithm.init(x), plan)):

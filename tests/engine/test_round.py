@@ -50,7 +50,7 @@ class Watched(Serial):
 
 def test_round_trains_the_sampled_clients_largest_first():
     executor = Watched()
-    made, x = small.setting(executor, settings={"data.clients": 500, "client.steps": 1})
+    made, x = small.setup(executor, settings={"data.clients": 500, "client.steps": 1})
     made = replace(made, sampler=as_run, cohort=10, seed=1)
     run_round(made, made.algorithm.init(x), 1, 0.1, 1.0)
     assert sorted(executor.asked) == sorted(AS_RUN[1][2])
@@ -115,7 +115,7 @@ def test_weightings_of_clients(weighting: str, mean: float):
 def test_fedavg_with_rate_one_averages_models():
     """By hand with torch.optim.SGD: three rounds of three full-batch epochs on every client."""
     settings = {"client.batch_size": 64, "client.epochs": 3, "model.dropout": 0.0, "data.clients": 6}
-    made, x = small.setting(settings=settings)
+    made, x = small.setup(settings=settings)
     clients = [small.federation("own", clients=6).train.client(i) for i in range(6)]
     weights = np.array([len(arrays[0]) for arrays in clients])
     module, state = small.network(dropout=0.0), made.algorithm.init(x)
@@ -147,9 +147,9 @@ def bad_clients(*clients: int) -> Any:
 def test_non_finite_client_is_rejected_with_its_weight(algorithm: str):
     """As if the federation did not have it: seven clients in one block, or six of them."""
     everyone = {"data.clients": 7}
-    made, x = small.setting(None, algorithm, everyone, task=bad_clients(6), cohort=7)
+    made, x = small.setup(None, algorithm, everyone, task=bad_clients(6), cohort=7)
     state, report = run_round(made, made.algorithm.init(x), 0, 0.1, 0.5)
-    without, _ = small.setting(None, algorithm, {"data.clients": 6}, cohort=6)
+    without, _ = small.setup(None, algorithm, {"data.clients": 6}, cohort=6)
     expected, _ = run_round(without, without.algorithm.init(x), 0, 0.1, 0.5)
     assert torch.equal(state.x, expected.x)
     assert (report.clients, report.rejected, report.skipped) == (6, ("c06",), 0)
@@ -160,7 +160,7 @@ def test_non_finite_client_is_rejected_with_its_weight(algorithm: str):
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedavgm", "fedyogi", "scaffold"])
 def test_round_without_finite_clients_changes_nothing(algorithm: str):
-    made, x = small.setting(None, algorithm, task=bad_clients(*range(24)))
+    made, x = small.setup(None, algorithm, task=bad_clients(*range(24)))
     before = made.algorithm.init(x)
     after, report = run_round(made, before, 0, 0.1, 0.5)
     assert after is before
@@ -173,7 +173,7 @@ def test_overflowing_server_step_changes_nothing(algorithm: str, batch: int, ski
     """Of seven clients, three have fewer examples than a batch of 10 and are skipped."""
     assert list(small.sizes(7)) == [5, 16, 27, 7, 18, 29, 9]
     settings = {"data.clients": 7, "client.drop_last": True, "client.batch_size": batch, "client.steps": 1}
-    made, x = small.setting(None, algorithm, settings, cohort=7)
+    made, x = small.setup(None, algorithm, settings, cohort=7)
     before = made.algorithm.init(x)
     after, report = run_round(made, before, 0, 100.0, 3e38)
     assert after is before
@@ -191,7 +191,7 @@ def parts(state: Any) -> list[torch.Tensor]:
 @pytest.mark.parametrize("algorithm", ["fedadagrad", "fedadam", "fedyogi"])
 def test_overflowing_accumulator_does_not_stop_training(algorithm: str):
     """delta^2 is beyond float32 where delta is 1e20: v = inf would divide every later step to nothing."""
-    made, x = small.setting(None, algorithm, {"client.steps": 1})
+    made, x = small.setup(None, algorithm, {"client.steps": 1})
     state, _ = run_round(made, made.algorithm.init(x), 0, 1e21, 0.1)
     assert all(torch.isfinite(v).all() for v in parts(state))
     after, _ = run_round(made, state, 1, 0.1, 0.1)
@@ -200,7 +200,7 @@ def test_overflowing_accumulator_does_not_stop_training(algorithm: str):
 
 def test_clients_smaller_than_a_batch_are_skipped_with_drop_last():
     settings = {"data.clients": 7, "client.drop_last": True, "client.batch_size": 10}
-    made, x = small.setting(settings=settings, cohort=7)
+    made, x = small.setup(settings=settings, cohort=7)
     state, report = run_round(made, made.algorithm.init(x), 0, 0.1, 1.0)
     assert (report.clients, report.skipped, report.rejected) == (4, 3, ())
     assert report.examples == 10 + 20 + 10 + 20

@@ -55,9 +55,7 @@ def parameters_of(module: nn.Module) -> int:
     ],
     ids=["characters", "words", "tags", "cifar100", "cifar10"],
 )
-def test_networks_have_the_parameters_of_the_paper(
-    build: Callable[[], nn.Module], total: int
-) -> None:
+def test_networks_have_the_parameters_of_the_paper(build: Callable[[], nn.Module], total: int) -> None:
     model = build()
     assert parameters_of(model) == Flat(model).d == total
     assert sum(t.numel() for t in model.state_dict().values()) == total  # no second bias hides in a buffer

@@ -1,7 +1,7 @@
-"""A federated problem so small that a round takes milliseconds, importable by worker processes.
+"""A small federated problem whose rounds take milliseconds. Worker processes can import it.
 
-Clients are Gaussian clouds of uneven sizes; the model is a two-layer softmax classifier with dropout. The
-functions that misbehave on purpose (sleep, kill their process, raise) stand at the end.
+Clients are Gaussian clouds of different sizes. The model is a two-layer softmax classifier with dropout. The
+functions at the end simulate failures: they sleep, kill their process or raise errors.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ Batch = tuple[Tensor, Tensor]
 
 
 def sizes(clients: int) -> np.ndarray:
-    """5 to 35 examples; all different for up to 31 clients."""
+    """Return 5 to 35 examples per client; all sizes differ for up to 31 clients."""
     return np.array([5 + 11 * i % 31 for i in range(clients)], dtype=np.int64)
 
 
 def cloud(salt: str, n: int, index: int) -> Arrays:
-    """Inputs, labels, and the client's own number beside each example."""
+    """Return inputs, labels, and the number of the client for each example."""
     draw = rng.generator("small", salt, index)
     centres = rng.generator("small centres").normal(size=(CLASSES, FEATURES))
     labels = draw.integers(CLASSES, size=n)
@@ -99,29 +99,31 @@ def run(
     task: Task = SMALL,
     **options: Any,
 ) -> RunResult:
-    """A whole run on an executor that is already there; by default in this process."""
+    """Execute a run, by default in this process."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
     return execute(config, build_problem(task, config), executor or Serial(), **options)
 
 
-def setting(
+def setup(
     executor: Executor | None = None,
     algorithm: str = "fedavg",
     settings: Mapping[str, Any] | None = None,
     task: Task = SMALL,
     cohort: int = 6,
 ) -> tuple[TrainingSetup, torch.Tensor]:
-    """What `run_round` takes, and x_0, for tests that look at single rounds."""
+    """Return the setup for `run_round`, and x_0."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
     problem = build_problem(task, config)
-    place = executor or Serial()
+    executor = executor or Serial()
     data = problem.federation()
-    place.load(problem, data, data.test.client(0))
-    made = TrainingSetup(problem.algorithm(), place, data.train, uniform, cohort, config.seed, MemoryTable())
-    return made, initial_vector(problem)
+    executor.load(problem, data, data.test.client(0))
+    training = TrainingSetup(
+        problem.algorithm(), executor, data.train, uniform, cohort, config.seed, MemoryTable()
+    )
+    return training, initial_vector(problem)
 
 
-# Every algorithm by name, and the choices within one that change what travels.
+# Every algorithm, and options that change the vectors that are sent.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ALGORITHMS if name != "centralized"},
     "lookahead average": ("lookahead", {"client.state": "average"}),
@@ -132,7 +134,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-# Misbehaviour, by the client's number, which is the third array of its examples
+# Failures. The third array of a client's examples is its number.
 
 
 def _owner(examples: tuple[Tensor, ...]) -> int:
@@ -140,14 +142,14 @@ def _owner(examples: tuple[Tensor, ...]) -> int:
 
 
 def _note(path: str, text: object) -> None:
-    """One line in a file that several processes add to."""
+    """Append a line to a file that several processes write."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)
 
 
 def late(log: str, slowest: int, examples: tuple[Tensor, ...], augment: np.random.Generator | None) -> Batch:
-    """Sleep a time that depends on the process and the client; one client takes far longer than all."""
+    """Sleep for a time that depends on process and client; one client takes much longer than the others."""
     owner = _owner(examples)
     if augment is not None:
         time.sleep(0.3 if owner == slowest else (os.getpid() * 7 + owner * 13) % 5 / 1000)
@@ -158,7 +160,7 @@ def late(log: str, slowest: int, examples: tuple[Tensor, ...], augment: np.rando
 def hung_once(
     mark: str, client: int, examples: tuple[Tensor, ...], augment: np.random.Generator | None
 ) -> Batch:
-    """The first time this client is met, note the process and hang until somebody kills it."""
+    """Record the process and hang when this client is trained for the first time."""
     if augment is not None and _owner(examples) == client and not Path(mark).exists():
         _note(mark, os.getpid())
         time.sleep(60)
@@ -174,7 +176,7 @@ def deadly(client: int, examples: tuple[Tensor, ...], augment: np.random.Generat
 def dead_half_way(
     mark: str, client: int, examples: tuple[Tensor, ...], augment: np.random.Generator | None
 ) -> Batch:
-    """The first time this client comes to its second batch, its process ends."""
+    """Kill the process at the second batch of this client, the first time."""
     if augment is not None and _owner(examples) == client:
         _note(mark, os.getpid())
         if len(Path(mark).read_text().splitlines()) == 2:
@@ -188,7 +190,7 @@ def overflowing_half_way(
     examples: tuple[Tensor, ...],
     augment: np.random.Generator | None,
 ) -> Batch:
-    """Infinite inputs in all but the first batch of these clients, in each process."""
+    """Return infinite inputs in all but the first batch of these clients, in each process."""
     inputs, targets = prepare(examples, augment)
     if augment is None or _owner(examples) not in clients:
         return inputs, targets
@@ -201,7 +203,7 @@ def overflowing_half_way(
 def tainted(
     clients: tuple[int, ...], examples: tuple[Tensor, ...], augment: np.random.Generator | None
 ) -> Batch:
-    """Inputs that are not a number, during the training of these clients."""
+    """Return NaN inputs in the training of these clients."""
     inputs, targets = prepare(examples, augment)
     bad = augment is not None and _owner(examples) in clients
     return (torch.full_like(inputs, float("nan")) if bad else inputs), targets
@@ -214,7 +216,7 @@ def one_threaded(examples: tuple[Tensor, ...], augment: np.random.Generator | No
 
 
 def marked(client: int, examples: tuple[Tensor, ...], augment: np.random.Generator | None) -> Batch:
-    """Targets of -1 for one client, at which `picky` stumbles."""
+    """Return targets of -1 for one client; `picky` rejects them."""
     inputs, targets = prepare(examples, augment)
     return inputs, (targets.fill_(-1) if augment is not None and _owner(examples) == client else targets)
 
@@ -226,13 +228,13 @@ def picky(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def tiny(examples: tuple[Tensor, ...], augment: np.random.Generator | None) -> Batch:
-    """Inputs that are denormal numbers."""
+    """Return denormal inputs."""
     inputs, targets = prepare(examples, augment)
     return inputs * 1e-39, targets
 
 
 class Amplifier(nn.Linear):
-    """Undoes `tiny`, if its numbers were not flushed to zero."""
+    """Reverses `tiny`, unless its numbers were flushed to zero."""
 
     def forward(self, input: Tensor) -> Tensor:
         return super().forward(input * 2.0**127)

@@ -1,7 +1,7 @@
-"""Clients whose gradients are known exactly: quadratics, small enough to follow with pencil and paper.
+"""Clients with quadratic objectives, whose gradients are known exactly.
 
-`Toy` is what an algorithm sees of a client (the `Work` protocol); `play` runs rounds of any algorithm
-on a list of clients, with the mean sum_i n_i r_i / sum_i n_i.
+`Toy` implements the `Work` protocol for one client. `play` runs rounds of any algorithm on a list of clients,
+with the mean sum_i n_i r_i / sum_i n_i.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True)
 class Toy:
-    """One client in one round, as an algorithm sees it."""
+    """One client in one round: the `Work` of an algorithm."""
 
     data: tuple[Batch, ...]
     round: Round
@@ -86,7 +86,7 @@ def weighted_mean(results: Sequence[tuple[Vector, ...]], weights: Sequence[int])
 
 class Played(NamedTuple):
     states: list[State]  # the server's state before round 0, 1, ... and after the last
-    kept: dict[int, tuple[Vector, ...]]  # what each client holds at the end
+    kept: dict[int, tuple[Vector, ...]]  # the vectors that each client keeps at the end
 
     @property
     def x(self) -> Any:
@@ -107,7 +107,7 @@ def play(
     cohort: Callable[[int], Sequence[int]] | None = None,
     kept: Mapping[int, tuple[Vector, ...]] | None = None,
 ) -> Played:
-    """Run rounds of an algorithm from the model x; without `cohort` every client takes part in each."""
+    """Run rounds of an algorithm from the model x. By default all clients take part in every round."""
     states, held = [algorithm.init(x)], dict(kept or {})
     for t in range(rounds):
         ids = list(cohort(t)) if cohort else list(range(len(clients)))
@@ -124,7 +124,7 @@ def play(
         mean = weighted_mean([results[i].returns for i in ids], [clients[i].examples for i in ids])
         states.append(algorithm.server(states[-1], mean, now))
         after = [*sent, *(v for i in ids for v in held.get(i, ()))]
-        assert all(map(torch.equal, before, after)), "an algorithm changed a vector that it was given"
+        assert all(map(torch.equal, before, after)), "an algorithm changed one of its inputs"
         held |= {i: result.keeps for i, result in results.items()}
     return Played(states, held)
 
@@ -152,7 +152,7 @@ def excess(clients: Sequence[Client], x: Vector) -> float:
 
 
 def federation(seed: int = 0, clients: int = 4, d: int = 3) -> list[Client]:
-    """Least-squares clients of unequal size (1, 2, 3, ... batches of six rows) that disagree."""
+    """Return least-squares clients of different size (1, 2, 3, ... batches of six rows) and optimum."""
     rng = np.random.default_rng(seed)
     made = []
     for i in range(clients):

@@ -30,12 +30,12 @@ from fedopt.tasks import TASKS
 
 def test_training_in_shared_memory_equals_serial_training(pool: Pool) -> None:
     for algorithm in ("fedavg", "fedadagrad", "scaffold", "fedprox"):
-        runs = [small.run(place, algorithm) for place in (Serial(), pool(2))]
+        runs = [small.run(executor, algorithm) for executor in (Serial(), pool(2))]
         assert torch.equal(runs[0].x, runs[1].x), algorithm
 
 
 def test_result_in_shared_memory_is_valid_until_the_next_result(pool: Pool) -> None:
-    """One worker is at the second and third client while we still look at the first."""
+    """The worker trains the next clients while the first result is in use."""
     problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
     expected = train_clients(Serial(), problem, range(12), 0.5)
     sent = problem.algorithm().sent(problem.algorithm().init(initial_vector(problem)))
@@ -48,31 +48,29 @@ def test_result_in_shared_memory_is_valid_until_the_next_result(pool: Pool) -> N
 
 
 def test_failed_client_leaves_no_values_in_its_slot(pool: Pool, tmp_path: Path) -> None:
-    everybody = {"clients_per_round": 24, "client.epochs": 3, "client.lr": 0.5, "rounds": 1}
-    without = small.run(Serial(), settings=everybody)
+    settings = {"clients_per_round": 24, "client.epochs": 3, "client.lr": 0.5, "rounds": 1}
+    expected = small.run(Serial(), settings=settings)
     dying = replace(small.SMALL, prepare=partial(small.dead_half_way, str(tmp_path / "dead"), 7))
-    assert torch.equal(small.run(pool(3), settings=everybody, task=dying).x, without.x)
+    assert torch.equal(small.run(pool(3), settings=settings, task=dying).x, expected.x)
     bad = replace(small.SMALL, prepare=partial(small.overflowing_half_way, str(tmp_path), (1, 5, 20)))
-    runs = [small.run(place, settings=everybody, task=bad) for place in (Serial(), pool(1), pool(3))]
-    assert bool(runs[0].x.isfinite().all()) and not torch.equal(runs[0].x, without.x)
+    runs = [small.run(executor, settings=settings, task=bad) for executor in (Serial(), pool(1), pool(3))]
+    assert bool(runs[0].x.isfinite().all()) and not torch.equal(runs[0].x, expected.x)
     assert torch.equal(runs[0].x, runs[1].x) and torch.equal(runs[0].x, runs[2].x)
 
 
 SO_LR = TASKS["so_lr"]
-
-
 SMALL = {"rounds": 2, "data.clients": 40, "data.limit": 130, "eval.sample": 50}  # 130: a short last batch
 
 
 class Counted(NamedTuple):
-    """x, and how far the rows have moved in all."""
+    """The model, and the sum of its absolute changes."""
 
     x: torch.Tensor
     c: torch.Tensor
 
 
 def counting(sends: tuple[str, ...]) -> Algorithm:
-    """FedAvg with a second vector on the server, which clients are sent in one order or the other."""
+    """FedAvg with a second vector, which the server sends in the given order."""
 
     def client(work: Work, *sent: torch.Tensor) -> ClientResult:
         x, c = sent if sends[0] == "x" else sent[::-1]
@@ -94,17 +92,16 @@ def test_state_with_two_sent_vectors_is_equal_on_every_executor(
 ) -> None:
     config = resolve(SO_LR, "fedavg", SMALL | {"rounds": 3})
     problem = build_problem(SO_LR, config, partial(counting, sends))
-    whole = replace(problem, touched=None)
-    place = {"serial": Serial, "processes": lambda: pool(2), "vectorised": Vectorised}[where]()
-    states = [states_of(config, *pair) for pair in ((whole, Serial()), (problem, place))]
-    for expected, found in zip(*states, strict=True):
-        for a, b in zip(expected, found, strict=True):
+    executor = {"serial": Serial, "processes": lambda: pool(2), "vectorised": Vectorised}[where]()
+    states = [states_of(config, problem, one) for one in (Serial(), executor)]
+    for expected, actual in zip(*states, strict=True):
+        for a, b in zip(expected, actual, strict=True):
             assert torch.equal(a, b) if where != "vectorised" else torch.allclose(a, b, atol=1e-5)
     assert float(states[1][-1].c.abs().sum()) > 0
 
 
 def states_of(config: Any, problem: Problem, executor: Executor) -> list[Any]:
-    """The server's state at every step of a run."""
+    """Return the server's state at every step of a run."""
     states: list[Any] = []
     execute(
         config,
@@ -123,7 +120,7 @@ def test_shared_model_is_sent_without_a_copy(pool: Pool) -> None:
     version = x._version
     jobs = [ClientJob(Round(0, 0.1, 1.0, 1, 1), 0)]
     first = [vectors[0].clone() for _, vectors in executor.map(jobs, (x,))]
-    assert x._version == version, "nothing was written"
+    assert x._version == version, "no copy was made"
     x.zero_()
     second = [vectors[0].clone() for _, vectors in executor.map(jobs, (x,))]
-    assert not torch.equal(first[0], second[0]), "the worker sees what is changed here"
+    assert not torch.equal(first[0], second[0]), "the worker reads the changed memory"

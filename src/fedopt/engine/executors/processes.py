@@ -147,7 +147,7 @@ class Processes:
             ) from error
         self.start()
         d = len(initial_vector(problem))
-        self._local = problem.local
+        self._local, self._client_ids = problem.local, federation.train.ids
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
         self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept before, returned, kept
@@ -210,13 +210,21 @@ class Processes:
                     for index, number in self._collect(replies):
                         deaths[number] = deaths.get(number, 0) + 1
                         if deaths[number] == _MAX_DEATHS_PER_JOB:
-                            raise _repeated_death(jobs[number])
+                            raise self._repeated_death(jobs[number])
                         queues.put_back(index, number)
                     dispatch_jobs()  # workers continue while the caller uses the result
                 reply, lengths = replies.pop(position)
                 yield reply, self._shared.read(self._first(position) + self._keeps, lengths)
         finally:
             self._drain()
+
+    def _repeated_death(self, job: Job) -> WorkerError:
+        client, round, where = None, None, "an evaluation"
+        if isinstance(job, ClientJob):
+            client, round = self._client_ids[job.client], job.round.t + 1
+            where = f"client {client!r} in round {round}"
+        text = f"a worker died {_MAX_DEATHS_PER_JOB} times on {where}, possibly out of memory"
+        return WorkerError(f"{text}; use fewer --workers", client=client, round=round)
 
     def _first(self, number: int) -> int:
         """Return the index of a job's first vector. Slots are used in turn."""
@@ -273,17 +281,6 @@ class Processes:
                 self._replace(index)
                 self._await_ready(index)
             worker.job = None
-
-
-def _repeated_death(job: Job) -> WorkerError:
-    where, round = str(job), None
-    if isinstance(job, ClientJob):
-        round = job.round.t + 1
-        where = f"client number {job.client} in round {round}"
-    return WorkerError(
-        f"a worker died {_MAX_DEATHS_PER_JOB} times on {where}, possibly out of memory; use fewer --workers",
-        round=round,
-    )
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
