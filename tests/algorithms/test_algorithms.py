@@ -111,11 +111,11 @@ def test_scaffold_option_I_keeps_the_full_gradient_at_x(x, c, c_i):
     one, two = (scaffold(option=o).client(work, x, c) for o in ("I", "II"))
     torch.testing.assert_close(one.keeps[0], x - 1)
     torch.testing.assert_close(one.returns[1], x - 1 - c_i)
-    assert torch.equal(one.returns[0], two.returns[0])  # the options differ in c_i alone
+    assert torch.equal(one.returns[0], two.returns[0])  # the options differ only in c_i
 
 
 def test_scaffold_with_new_clients_is_fedavg_to_the_bit():
-    """c_i = c for a client that is seen for the first time, whatever c has become by then."""
+    """In a client's first round c_i = c, for any c."""
     clients = toy.federation(seed=3, clients=6)
     rounds = {"eta_l": 0.1, "eta": 0.7, "cohort": lambda t: [2 * t, 2 * t + 1]}
     ours = play(scaffold(), clients, START, 3, **rounds)
@@ -238,7 +238,7 @@ def test_fedprox_pulls_clients_towards_x():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_centralized_training_continues_across_rounds(name):
-    """Two rounds of K steps are 2K steps, up to the rounding of delta; the step count goes on as well."""
+    """Two rounds of K steps equal 2K steps, up to the rounding of delta; the step count continues."""
     options = {"bias_correction": True} if "bias_correction" in keywords(OPTIMIZERS[name]) else {}
     optimizer = OPTIMIZERS[name](**options)
     batches = CLIENTS[3].data
@@ -258,7 +258,7 @@ def test_centralized_training_continues_across_rounds(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_trains_with_its_defaults(name):
-    """An algorithm with a rule of its own names no optimizer for that side."""
+    """An algorithm with its own rule has no optimizer for that side."""
     entry = ALGORITHMS[name]
     client, server = next(iter(entry.clients), None), next(iter(entry.servers), None)
     options = {k: v for factory in entry.options.values() for k, v in keywords(factory).items()}

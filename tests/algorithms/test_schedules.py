@@ -30,7 +30,7 @@ BY_HAND: list[tuple[str, dict[str, Any], dict[int, float]]] = [
 
 
 def rates(schedule: Schedule, losses: list[float]) -> list[float]:
-    """The rate of each round when the round's train loss is as given."""
+    """Return the rate of each round for these train losses."""
     state, seen = schedule.init, []
     for t, loss in enumerate(losses):
         seen.append(schedule.rate(t, state))
@@ -95,7 +95,7 @@ def test_plateau_equals_a_trace_worked_by_hand():
 
 
 def test_plateau_waits_for_a_full_window():
-    """The mean over `window` rounds exists from round `window` - 1 on: one lucky first round is no mean.
+    """The mean over `window` rounds exists from round `window` - 1 on: one round is not a mean.
 
     The losses 0 9 3 3 3 3 have the means 4.5 (the best), 6 (1), 3 (the best), 3 (1), 3 (2) over two rounds.
     """

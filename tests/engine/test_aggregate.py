@@ -26,8 +26,8 @@ def test_blocked_mean_is_the_weighted_mean(clients: int, seed: int):
         mean.add(float(weight), [torch.from_numpy(v) for v in pair])
     value = mean.value()
     assert value is not None and len(value) == 2
-    for got, column in zip(value, vectors.swapaxes(0, 1).astype(np.float64), strict=True):
-        assert_allclose(got.numpy(), np.average(column, axis=0, weights=weights), atol=1e-6, rtol=0)
+    for actual, column in zip(value, vectors.swapaxes(0, 1).astype(np.float64), strict=True):
+        assert_allclose(actual.numpy(), np.average(column, axis=0, weights=weights), atol=1e-6, rtol=0)
 
 
 @quick
@@ -42,7 +42,7 @@ def test_mean_of_equal_vectors_is_that_vector(weights: list[int], eighths: int):
 
 
 def summed_by_hand(weight: float, blocks: list[list[torch.Tensor]]) -> torch.Tensor:
-    """Each block by itself from its first client on, then the blocks one by one."""
+    """Sum each block in order, then add the blocks in order."""
     total = None
     for block in blocks:
         part = weight * block[0]
@@ -60,7 +60,7 @@ def test_clients_are_added_in_blocks_of_eight_and_the_blocks_in_order():
         mean.add(4.0, [v])
     expected = summed_by_hand(4.0, [vectors[:8], vectors[8:16], vectors[16:]]) / 84
     assert torch.equal(mean.value()[0], expected)
-    assert not torch.equal(summed_by_hand(4.0, [vectors]) / 84, expected), "the order matters here"
+    assert not torch.equal(summed_by_hand(4.0, [vectors]) / 84, expected), "the order matters"
 
 
 @pytest.mark.parametrize("out", [0, 3, 7, 8, 15, 19])
@@ -85,24 +85,24 @@ def test_mean_without_clients_is_none():
 @settings(deadline=None, derandomize=True, max_examples=40)
 def test_mean_of_sparse_rows_equals_mean_of_full_vectors(data: st.DataObject, clients: int) -> None:
     height, width, rest = 6, 3, 2
-    whole, parts = BlockedMean(), BlockedMean()
+    dense_mean, sparse_mean = BlockedMean(), BlockedMean()
     for _ in range(clients):
         rows = sorted(data.draw(st.sets(st.integers(0, height - 1))))
-        part = SparseRows(torch.tensor(rows, dtype=torch.int64), height, width, rest)
+        sparse = SparseRows(torch.tensor(rows, dtype=torch.int64), height, width, rest)
         values = torch.tensor(
-            data.draw(st.lists(st.floats(-1e3, 1e3, width=32), min_size=part.size, max_size=part.size))
+            data.draw(st.lists(st.floats(-1e3, 1e3, width=32), min_size=sparse.size, max_size=sparse.size))
         )
         weight = data.draw(st.integers(1, 50))
         if data.draw(st.booleans()) and clients > 1:
-            whole.skip()
-            parts.skip()
+            dense_mean.skip()
+            sparse_mean.skip()
             continue
-        dense = torch.zeros(part.full_size)
-        part.put(dense, values)
-        assert torch.equal(part.take(dense), values)
-        whole.add(weight, [dense, 2 * dense])
-        parts.add(weight, [values, 2 * values], part)
-    expected, found = whole.value(), parts.value()
-    assert (expected is None) == (found is None)
-    if expected is not None and found is not None:
-        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+        dense = torch.zeros(sparse.full_size)
+        sparse.put(dense, values)
+        assert torch.equal(sparse.take(dense), values)
+        dense_mean.add(weight, [dense, 2 * dense])
+        sparse_mean.add(weight, [values, 2 * values], sparse)
+    expected, actual = dense_mean.value(), sparse_mean.value()
+    assert (expected is None) == (actual is None)
+    if expected is not None and actual is not None:
+        assert all(torch.equal(a, b) for a, b in zip(expected, actual, strict=True))

@@ -18,23 +18,17 @@ from numpy.testing import assert_allclose
 
 from fedopt.algorithms import Round
 from fedopt.engine.client import ClientWork
-from fedopt.engine.problem import LocalWork, Problem
+from fedopt.engine.problem import LocalWork
 from fedopt.models.flat import Flat
-from fedopt.runs.build_problem import build_problem
-from fedopt.runs.resolve import resolve
 
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
 
-def problem(settings: dict[str, Any] | None = None, task: Any = small.SMALL) -> Problem:
-    return build_problem(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
-
-
 def client_work(local: LocalWork, n: int, seed: int = 0, t: int = 0, client: str = "a") -> ClientWork:
-    """A client whose targets are the numbers of its examples."""
-    made = replace(problem(), local=local, seed=seed)
+    """Return a client whose targets are the positions of its examples."""
+    problem = replace(small.problem(), local=local, seed=seed)
     arrays = (np.zeros((n, small.FEATURES), np.float32), np.arange(n))
-    return ClientWork(made, Flat(small.network()), arrays, client, Round(t, 0.1, 1.0, 1, 1), None)
+    return ClientWork(problem, Flat(small.network()), arrays, client, Round(t, 0.1, 1.0, 1, 1), None)
 
 
 def orders(work: ClientWork) -> list[list[int]]:
@@ -75,12 +69,12 @@ def test_every_epoch_is_a_permutation(n: int, batch: int, epochs: int, drop: boo
 
 
 def test_each_epoch_round_and_client_has_its_own_shuffle():
-    whole = LocalWork(30, epochs=2)
-    first, second = orders(client_work(whole, 30))
-    others = [orders(client_work(whole, 30, **change))[0] for change in ({"t": 1}, {"client": "b"})]
-    everything = [list(range(30)), first, second, *others]
-    assert len({tuple(order) for order in everything}) == 5
-    assert orders(client_work(whole, 30)) == [first, second]
+    local = LocalWork(30, epochs=2)
+    first, second = orders(client_work(local, 30))
+    others = [orders(client_work(local, 30, **change))[0] for change in ({"t": 1}, {"client": "b"})]
+    all_orders = [list(range(30)), first, second, *others]
+    assert len({tuple(order) for order in all_orders}) == 5
+    assert orders(client_work(local, 30)) == [first, second]
 
 
 def test_gradient_of_mean_and_sum_reduction():
@@ -90,8 +84,8 @@ def test_gradient_of_mean_and_sum_reduction():
     expected = torch.cat([p.grad.reshape(-1) for p in module.parameters()])
     flat = Flat(copy.deepcopy(module))
     for reduction, factor in (("sum", 1.0), ("mean", 1 / 7)):
-        made = replace(problem(), reduction=reduction)
-        work = ClientWork(made, flat, (inputs.numpy(),), "a", Round(0, 0.1, 1.0, 1, 1), None)
+        problem = replace(small.problem(), reduction=reduction)
+        work = ClientWork(problem, flat, (inputs.numpy(),), "a", Round(0, 0.1, 1.0, 1, 1), None)
         assert_allclose(
             work.gradient(flat.read(), (inputs, targets)), expected * factor, rtol=1e-5, atol=1e-6
         )
@@ -126,7 +120,7 @@ def test_cost_of_a_client_is_its_examples_and_half_a_batch() -> None:
 def test_full_gradient_averages_the_batches_that_are_trained(drop_last: bool, stops: list[int]):
     """Ten examples in batches of four: the last two count only if short batches are kept."""
     inputs, targets, _ = small.cloud("train", 10, 0)
-    made = replace(problem(), local=LocalWork(4, drop_last=drop_last))
+    problem = replace(small.problem(), local=LocalWork(4, drop_last=drop_last))
     module = small.network(dropout=0.0)
     gradients = []
     for start, stop in zip([0, *stops], stops, strict=False):
@@ -135,6 +129,6 @@ def test_full_gradient_averages_the_batches_that_are_trained(drop_last: bool, st
         F.cross_entropy(module(next(batch)), next(batch)).backward()
         gradients.append(torch.cat([p.grad.reshape(-1) for p in module.parameters()]))
     flat = Flat(copy.deepcopy(module))
-    work = ClientWork(made, flat, (inputs, targets, targets), "a", Round(0, 0.1, 1.0, 1, 1), None)
+    work = ClientWork(problem, flat, (inputs, targets, targets), "a", Round(0, 0.1, 1.0, 1, 1), None)
     torch.testing.assert_close(work.full_gradient(flat.read()), torch.stack(gradients).mean(0))
     assert work.statistics().steps == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +15,7 @@ from torch import nn
 from fedopt.data import from_arrays
 from fedopt.engine.evaluate import evaluate_sample, fixed_sample, is_evaluated, sample_size
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.problem import Problem
 from fedopt.engine.worker import initial_vector
-from fedopt.runs.build_problem import build_problem
-from fedopt.runs.resolve import resolve
-
-
-def problem(settings: dict[str, Any] | None = None, task: Any = small.SMALL) -> Problem:
-    return build_problem(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
 
 
 def test_evaluated_rounds():
@@ -36,27 +28,27 @@ def test_evaluated_rounds():
 
 
 def test_loss_and_metric_worked_by_hand():
-    """A linear model that looks at its first two inputs: three of four examples are right."""
+    """A linear model of the first two inputs classifies three of four examples correctly."""
     inputs = np.zeros((4, 8), np.float32)
     inputs[:, :2] = [[2, 0], [0, 3], [1, 0], [0, 1]]
     labels = np.array([0, 1, 0, 0])
     module = nn.Linear(8, 2, bias=False)
     module.weight.data = torch.eye(2, 8)
     split = from_arrays({"t": (inputs, labels, np.zeros(4))})
-    made = replace(problem(), model=lambda: module)
+    problem = replace(small.problem(), model=lambda: module)
     executor = Serial()
-    executor.load(made, made.federation(), fixed_sample(split, sample_size(split, 0)))
-    measured = evaluate_sample(executor, torch.eye(2, 8).reshape(-1), 4)
+    executor.load(problem, problem.federation(), fixed_sample(split, sample_size(split, 0)))
+    evaluation = evaluate_sample(executor, torch.eye(2, 8).reshape(-1), 4)
     losses = [math.log(1 + math.exp(-2)), math.log(1 + math.exp(-3)), math.log(1 + math.exp(-1)), 0]
     losses[3] = math.log(1 + math.exp(1))
-    assert measured == {"loss": pytest.approx(sum(losses) / 4, rel=1e-6), "accuracy": 0.75}
+    assert evaluation == {"loss": pytest.approx(sum(losses) / 4, rel=1e-6), "accuracy": 0.75}
 
 
 def test_evaluation_over_several_shards_without_dropout():
     inputs, labels, owners = small.cloud("test", 1203, 5)
-    made = problem()
-    executor, x = Serial(), initial_vector(made)
-    executor.load(made, made.federation(), (inputs, labels, owners))
+    problem = small.problem()
+    executor, x = Serial(), initial_vector(problem)
+    executor.load(problem, problem.federation(), (inputs, labels, owners))
     module = small.network().double().eval()
     nn.utils.vector_to_parameters(x.double(), module.parameters())
     outputs = module(torch.from_numpy(inputs).double())
@@ -75,7 +67,7 @@ def test_evaluation_sample_is_fixed():
 
 
 def test_runs_with_different_seeds_use_the_same_sample():
-    """A model that starts at zero answers class 0 at round 0, so its accuracy is the share of that class."""
+    """A model of zeros predicts class 0, so its accuracy in round 0 is the share of that class."""
     task = replace(small.SMALL, model=small.undecided)
     at_zero = [small.run(settings={"seed": s, "eval.sample": 17}, task=task).test[0] for s in (1, 2, 3)]
     assert len({line["accuracy"] for line in at_zero}) == 1

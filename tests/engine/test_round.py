@@ -20,41 +20,40 @@ from fedopt.data import from_arrays
 from fedopt.engine.client import ClientWork
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.problem import LocalWork, Problem
+from fedopt.engine.problem import LocalWork
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import as_run, uniform
 from fedopt.engine.worker import ClientJob
-from fedopt.runs.build_problem import build_problem
-from fedopt.runs.resolve import resolve
+
+COHORT = [
+    461,
+    105,
+    438,
+    5,
+    437,
+    308,
+    146,
+    6,
+    21,
+    355,
+]  # the authors' cohort in round 1 of 500 clients, seed 1
 
 
-def problem(settings: dict[str, Any] | None = None, task: Any = small.SMALL) -> Problem:
-    return build_problem(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
-
-
-AS_RUN = [  # facts.md, A: the authors' sequence, seed 1, recorded from their generator
-    (500, 0, [410, 254, 310, 381, 147, 25, 137, 22, 112, 207]),
-    (500, 1, [461, 105, 438, 5, 437, 308, 146, 6, 21, 355]),
-    (3400, 0, [898, 2724, 3285, 2302, 3181, 1947, 142, 3103, 1777, 3098]),
-    (715, 0, [197, 651, 377, 206, 561, 662, 526, 73, 121, 382]),
-]
-
-
-class Watched(Serial):
-    """Notes which clients were asked for."""
+class RecordingExecutor(Serial):
+    """Records the clients of a round."""
 
     def map(self, jobs: Any, sent: Any, kept: Any = lambda index: None) -> Any:
-        self.asked = [job.client for job in jobs if isinstance(job, ClientJob)]
+        self.clients = [job.client for job in jobs if isinstance(job, ClientJob)]
         return super().map(jobs, sent, kept)
 
 
 def test_round_trains_the_sampled_clients_largest_first():
-    executor = Watched()
-    made, x = small.setup(executor, settings={"data.clients": 500, "client.steps": 1})
-    made = replace(made, sampler=as_run, cohort=10, seed=1)
-    run_round(made, made.algorithm.init(x), 1, 0.1, 1.0)
-    assert sorted(executor.asked) == sorted(AS_RUN[1][2])
-    assert list(small.sizes(500)[executor.asked]) == sorted(small.sizes(500)[executor.asked])[::-1]
+    executor = RecordingExecutor()
+    setup, x = small.setup(executor, settings={"data.clients": 500, "client.steps": 1})
+    setup = replace(setup, sampler=as_run, cohort=10, seed=1)
+    run_round(setup, setup.algorithm.init(x), 1, 0.1, 1.0)
+    assert sorted(executor.clients) == sorted(COHORT)
+    assert list(small.sizes(500)[executor.clients]) == sorted(small.sizes(500)[executor.clients])[::-1]
 
 
 def count_tokens(examples: tuple[torch.Tensor, ...]) -> int:
@@ -62,7 +61,7 @@ def count_tokens(examples: tuple[torch.Tensor, ...]) -> int:
 
 
 def size_as_delta() -> Algorithm:
-    """Works through its batches, and returns the number of its examples in every place."""
+    """Each client processes its batches and returns its number of examples in every coordinate."""
 
     def client(work: ClientWork, x: torch.Tensor) -> ClientResult:
         for batch in work.batches():
@@ -94,8 +93,8 @@ def test_weightings_of_clients(weighting: str, mean: float):
     split = from_arrays(arrays)
     test = from_arrays({"t": arrays["a"]})
     federation = small.federation("own")._replace(train=split, test=test)
-    made = replace(
-        problem(),
+    problem = replace(
+        small.problem(),
         federation=lambda: federation,
         algorithm=size_as_delta,
         local=LocalWork(8, epochs=2, drop_last=True),
@@ -103,11 +102,11 @@ def test_weightings_of_clients(weighting: str, mean: float):
         tokens=count_tokens,
     )
     executor = Serial()
-    executor.load(made, made.federation(), test.client(0))
+    executor.load(problem, federation, test.client(0))
     algorithm = size_as_delta()
-    setting = TrainingSetup(algorithm, executor, split, uniform, 3, 0, MemoryTable())
+    setup = TrainingSetup(algorithm, executor, split, uniform, 3, 0, MemoryTable())
     x = torch.zeros(small.D)
-    state, report = run_round(setting, algorithm.init(x), 0, 0.1, 1.0)
+    state, report = run_round(setup, algorithm.init(x), 0, 0.1, 1.0)
     assert_allclose(state.x.numpy(), mean, rtol=1e-6)
     assert report.examples == 16 + 16 + 48
 
@@ -115,10 +114,10 @@ def test_weightings_of_clients(weighting: str, mean: float):
 def test_fedavg_with_rate_one_averages_models():
     """By hand with torch.optim.SGD: three rounds of three full-batch epochs on every client."""
     settings = {"client.batch_size": 64, "client.epochs": 3, "model.dropout": 0.0, "data.clients": 6}
-    made, x = small.setup(settings=settings)
+    setup, x = small.setup(settings=settings)
     clients = [small.federation("own", clients=6).train.client(i) for i in range(6)]
     weights = np.array([len(arrays[0]) for arrays in clients])
-    module, state = small.network(dropout=0.0), made.algorithm.init(x)
+    module, state = small.network(dropout=0.0), setup.algorithm.init(x)
     for t in range(3):
         models, losses = [], []
         for inputs, labels, _ in clients:
@@ -132,40 +131,39 @@ def test_fedavg_with_rate_one_averages_models():
                 optimizer.step()
             models.append(nn.utils.parameters_to_vector(module.parameters()).detach().double().numpy())
         x = torch.from_numpy(np.average(models, axis=0, weights=weights)).float()
-        state, report = run_round(made, state, t, 0.2, 1.0)
+        state, report = run_round(setup, state, t, 0.2, 1.0)
         assert_allclose(state.x.numpy(), x.numpy(), atol=1e-6, rtol=0)
         by_hand = sum(n * loss for n, loss in losses) / sum(n for n, _ in losses)
         assert report.loss == pytest.approx(by_hand, abs=1e-6)
         assert report.examples == 3 * weights.sum()
 
 
-def bad_clients(*clients: int) -> Any:
+def with_nan_inputs(*clients: int) -> Any:
     return replace(small.SMALL, prepare=partial(small.tainted, clients))
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedyogi", "scaffold"])
 def test_non_finite_client_is_rejected_with_its_weight(algorithm: str):
-    """As if the federation did not have it: seven clients in one block, or six of them."""
-    everyone = {"data.clients": 7}
-    made, x = small.setup(None, algorithm, everyone, task=bad_clients(6), cohort=7)
-    state, report = run_round(made, made.algorithm.init(x), 0, 0.1, 0.5)
-    without, _ = small.setup(None, algorithm, {"data.clients": 6}, cohort=6)
-    expected, _ = run_round(without, without.algorithm.init(x), 0, 0.1, 0.5)
+    """The result equals that of a federation without this client."""
+    setup, x = small.setup(None, algorithm, {"data.clients": 7}, task=with_nan_inputs(6), cohort=7)
+    state, report = run_round(setup, setup.algorithm.init(x), 0, 0.1, 0.5)
+    smaller, _ = small.setup(None, algorithm, {"data.clients": 6}, cohort=6)
+    expected, _ = run_round(smaller, smaller.algorithm.init(x), 0, 0.1, 0.5)
     assert torch.equal(state.x, expected.x)
     assert (report.clients, report.rejected, report.skipped) == (6, ("c06",), 0)
     assert report.loss is not None and math.isfinite(report.loss)
-    rows = [i for i in range(7) if made.table.read(i) is not None]
+    rows = [i for i in range(7) if setup.table.read(i) is not None]
     assert rows == (list(range(6)) if algorithm == "scaffold" else [])
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedavgm", "fedyogi", "scaffold"])
 def test_round_without_finite_clients_changes_nothing(algorithm: str):
-    made, x = small.setup(None, algorithm, task=bad_clients(*range(24)))
-    before = made.algorithm.init(x)
-    after, report = run_round(made, before, 0, 0.1, 0.5)
+    setup, x = small.setup(None, algorithm, task=with_nan_inputs(*range(24)))
+    before = setup.algorithm.init(x)
+    after, report = run_round(setup, before, 0, 0.1, 0.5)
     assert after is before
     assert (report.clients, len(report.rejected), report.loss) == (0, 6, None)
-    assert all(made.table.read(i) is None for i in range(24))
+    assert all(setup.table.read(i) is None for i in range(24))
 
 
 @pytest.mark.parametrize(("algorithm", "batch", "skipped"), [("scaffold", 1, 0), ("fedavg", 10, 3)])
@@ -173,35 +171,35 @@ def test_overflowing_server_step_changes_nothing(algorithm: str, batch: int, ski
     """Of seven clients, three have fewer examples than a batch of 10 and are skipped."""
     assert list(small.sizes(7)) == [5, 16, 27, 7, 18, 29, 9]
     settings = {"data.clients": 7, "client.drop_last": True, "client.batch_size": batch, "client.steps": 1}
-    made, x = small.setup(None, algorithm, settings, cohort=7)
-    before = made.algorithm.init(x)
-    after, report = run_round(made, before, 0, 100.0, 3e38)
+    setup, x = small.setup(None, algorithm, settings, cohort=7)
+    before = setup.algorithm.init(x)
+    after, report = run_round(setup, before, 0, 100.0, 3e38)
     assert after is before
     assert report.loss is None
-    assert all(made.table.read(i) is None for i in range(7))
+    assert all(setup.table.read(i) is None for i in range(7))
     assert (report.clients, report.skipped) == (0, skipped)
     assert len(report.rejected) == 7 - skipped
 
 
-def parts(state: Any) -> list[torch.Tensor]:
-    """The vectors of a state, which may be nested."""
-    return [state] if isinstance(state, torch.Tensor) else sum((parts(value) for value in state), [])
+def vectors_of(state: Any) -> list[torch.Tensor]:
+    """Return the vectors of a nested state."""
+    return [state] if isinstance(state, torch.Tensor) else sum((vectors_of(value) for value in state), [])
 
 
 @pytest.mark.parametrize("algorithm", ["fedadagrad", "fedadam", "fedyogi"])
 def test_overflowing_accumulator_does_not_stop_training(algorithm: str):
-    """delta^2 is beyond float32 where delta is 1e20: v = inf would divide every later step to nothing."""
-    made, x = small.setup(None, algorithm, {"client.steps": 1})
-    state, _ = run_round(made, made.algorithm.init(x), 0, 1e21, 0.1)
-    assert all(torch.isfinite(v).all() for v in parts(state))
-    after, _ = run_round(made, state, 1, 0.1, 0.1)
-    assert not torch.equal(after.x, state.x), "it trains on"
+    """delta = 1e20, so delta^2 overflows. With v = inf, every later step would be zero."""
+    setup, x = small.setup(None, algorithm, {"client.steps": 1})
+    state, _ = run_round(setup, setup.algorithm.init(x), 0, 1e21, 0.1)
+    assert all(torch.isfinite(v).all() for v in vectors_of(state))
+    after, _ = run_round(setup, state, 1, 0.1, 0.1)
+    assert not torch.equal(after.x, state.x), "training continues"
 
 
 def test_clients_smaller_than_a_batch_are_skipped_with_drop_last():
     settings = {"data.clients": 7, "client.drop_last": True, "client.batch_size": 10}
-    made, x = small.setup(settings=settings, cohort=7)
-    state, report = run_round(made, made.algorithm.init(x), 0, 0.1, 1.0)
+    setup, x = small.setup(settings=settings, cohort=7)
+    state, report = run_round(setup, setup.algorithm.init(x), 0, 0.1, 1.0)
     assert (report.clients, report.skipped, report.rejected) == (4, 3, ())
     assert report.examples == 10 + 20 + 10 + 20
     assert (report.bytes_down, report.bytes_up) == (7 * 4 * small.D, 4 * 4 * small.D)

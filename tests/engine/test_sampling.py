@@ -39,7 +39,7 @@ def test_sample_of_a_round_does_not_depend_on_earlier_calls(name: str):
     assert forward != [sampler(6, t, 50, 7) for t in range(20)]
 
 
-AS_RUN = [  # facts.md, A: the authors' sequence, seed 1, recorded from their generator
+AS_RUN = [  # the authors' sequence for seed 1, recorded from their generator
     (500, 0, [410, 254, 310, 381, 147, 25, 137, 22, 112, 207]),
     (500, 1, [461, 105, 438, 5, 437, 308, 146, 6, 21, 355]),
     (3400, 0, [898, 2724, 3285, 2302, 3181, 1947, 142, 3103, 1777, 3098]),
@@ -53,7 +53,7 @@ def test_as_run_sampling_equals_the_authors_sequence(population: int, t: int, co
 
 
 def test_positions_refer_to_ids_sorted_as_strings():
-    """facts.md, A: the first three clients of round 0 among 500 are '468', '327' and '378'."""
+    """In the authors' code, the first three of 500 clients in round 0 are '468', '327' and '378'."""
     split = from_arrays({str(i): [np.zeros(1), np.zeros(1)] for i in range(500)})
     assert [split.ids[i] for i in as_run(1, 0, 500, 3)] == ["468", "327", "378"]
 
@@ -64,14 +64,7 @@ def test_cohort_depends_on_the_seed():
     assert all(a != b for a, b in zip(first, other, strict=True))
 
 
-pytestmark = pytest.mark.xdist_group("workers")  # one process of the test session starts them
-
-
-def in_order(clients: int = 24) -> list[int]:
-    """The order in which all clients are run: the largest first (no two have the same size)."""
-    return sorted(range(clients), key=lambda i: -small.sizes(clients)[i])
-
-
 def test_longest_client_comes_first():
     cohort = uniform(3, 0, 24, 10)
-    assert longest_first(cohort, small.sizes(24)) == [i for i in in_order() if i in cohort]
+    by_size = sorted(range(24), key=lambda i: -small.sizes(24)[i])
+    assert longest_first(cohort, small.sizes(24)) == [i for i in by_size if i in cohort]

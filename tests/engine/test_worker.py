@@ -17,7 +17,6 @@ from fedopt.data import from_arrays
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.evaluate import evaluate_sample
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, initial_vector, seeded
@@ -39,26 +38,22 @@ def test_seeding_is_the_same_with_and_without_an_accelerator(
     assert torch.equal(drawn, torch.rand(5, generator=own))
 
 
-def problem(settings: dict[str, Any] | None = None, task: Any = small.SMALL) -> Problem:
-    return build_problem(task, resolve(task, "fedavg", small.SETTINGS | (settings or {})))
-
-
 def test_initial_weights_depend_on_the_seed():
-    first, again, other = (initial_vector(problem({"seed": s})) for s in (1, 1, 2))
+    first, again, other = (initial_vector(small.problem({"seed": s})) for s in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def identical_examples(dropout: float, seed: int, t: int = 0) -> torch.Tensor:
-    """x after one client's step on copies of one example: only dropout is left to chance."""
+    """Return x after one step on copies of one example, so that only dropout is random."""
     arrays = (np.ones((20, small.FEATURES), np.float32), np.ones(20, np.int64), np.zeros(20))
     split = from_arrays({"a": arrays})
     federation = small.federation("own")._replace(train=split)
-    made = replace(problem({"seed": seed, "model.dropout": dropout}), federation=lambda: federation)
+    problem = replace(small.problem({"seed": seed, "model.dropout": dropout}), federation=lambda: federation)
     executor = Serial()
-    executor.load(made, made.federation(), arrays)
-    setting = TrainingSetup(made.algorithm(), executor, split, uniform, 1, seed, MemoryTable())
+    executor.load(problem, problem.federation(), arrays)
+    setup = TrainingSetup(problem.algorithm(), executor, split, uniform, 1, seed, MemoryTable())
     x = torch.linspace(-1, 1, small.D)
-    return run_round(setting, setting.algorithm.init(x), t, 0.1, 1.0)[0].x
+    return run_round(setup, setup.algorithm.init(x), t, 0.1, 1.0)[0].x
 
 
 def test_dropout_depends_on_seed_and_round():
@@ -66,7 +61,9 @@ def test_dropout_depends_on_seed_and_round():
     assert torch.equal(first, identical_examples(0.5, seed=1))
     assert not torch.equal(first, identical_examples(0.5, seed=2))
     assert not torch.equal(first, identical_examples(0.5, seed=1, t=1))
-    assert torch.equal(identical_examples(0.0, seed=1), identical_examples(0.0, seed=2)), "nothing else"
+    assert torch.equal(identical_examples(0.0, seed=1), identical_examples(0.0, seed=2)), (
+        "only dropout is random"
+    )
 
 
 def test_run_depends_on_the_seed_only():
@@ -107,7 +104,7 @@ def test_run_does_not_depend_on_generator_and_threads():
 
 
 def shifted(values: Any, floats: int) -> Any:
-    """The same numbers in memory that begins `floats` floats after a multiple of 64 bytes."""
+    """Copy values to memory that starts `floats` floats after a multiple of 64 bytes."""
     if isinstance(values, torch.Tensor):
         buffer = torch.empty(len(values) + 32)
         first = floats + (-buffer.data_ptr() % 64) // 4
@@ -115,9 +112,9 @@ def shifted(values: Any, floats: int) -> Any:
         view.copy_(values)
         assert view.data_ptr() % 64 == 4 * floats
         return view
-    room = np.empty(values.nbytes + 128, np.uint8)
-    first = 4 * floats + -room.ctypes.data % 64
-    array = room[first : first + values.nbytes].view(values.dtype).reshape(values.shape)
+    memory = np.empty(values.nbytes + 128, np.uint8)
+    first = 4 * floats + -memory.ctypes.data % 64
+    array = memory[first : first + values.nbytes].view(values.dtype).reshape(values.shape)
     array[...] = values
     return array
 
@@ -132,11 +129,11 @@ class ShiftedTable(MemoryTable):
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "fedyogi", "adaalter"])
 def test_round_does_not_depend_on_memory_alignment(algorithm: str):
-    """One to three examples at a time: such products are known to depend on alignment (MKL, AVX2)."""
+    """Products with one to three examples can depend on alignment (MKL, AVX2)."""
     settings = {"model.hidden": 33, "model.features": 30, "client.batch_size": 1, "client.steps": 5}
     config = resolve(small.SMALL, algorithm, small.SETTINGS | settings | {"data.clients": 6})
-    plain = build_problem(small.SMALL, config)
-    train_split = plain.federation().train
+    unshifted = build_problem(small.SMALL, config)
+    train_split = unshifted.federation().train
     wide = [np.tile(train_split.client(i)[0], (1, 4))[:, :30] for i in range(6)]
     results = []
     for floats in range(4):
@@ -145,14 +142,16 @@ def test_round_does_not_depend_on_memory_alignment(algorithm: str):
             for i, inputs in enumerate(wide)
         ]
         split = replace(train_split, examples=clients.__getitem__)
-        made = replace(plain, federation=lambda split=split: small.federation("")._replace(train=split))
-        executor, table, rule = Serial(), ShiftedTable(), made.algorithm()
+        problem = replace(
+            unshifted, federation=lambda split=split: small.federation("")._replace(train=split)
+        )
+        executor, table, rule = Serial(), ShiftedTable(), problem.algorithm()
         table.floats = floats
-        executor.load(made, made.federation(), tuple(a[:3] for a in clients[0]))
-        setting = TrainingSetup(rule, executor, split, uniform, 6, 0, table)
-        state = rule.init(shifted(initial_vector(made), floats))
-        for t in range(3):  # every client is met again
-            state, _ = run_round(setting, state, t, 0.1, 0.5)
+        executor.load(problem, problem.federation(), tuple(a[:3] for a in clients[0]))
+        setup = TrainingSetup(rule, executor, split, uniform, 6, 0, table)
+        state = rule.init(shifted(initial_vector(problem), floats))
+        for t in range(3):  # every client takes part again
+            state, _ = run_round(setup, state, t, 0.1, 0.5)
             state = type(state)(*(shifted(v, floats) if isinstance(v, torch.Tensor) else v for v in state))
         results.append((state.x.tolist(), evaluate_sample(executor, state.x, 3)))
     assert all(other == results[0] for other in results[1:])
@@ -161,9 +160,9 @@ def test_round_does_not_depend_on_memory_alignment(algorithm: str):
 def test_cnn_client_does_not_depend_on_alignment_of_x():
     task = TASKS["emnist_cr"]
     settings = {"client.steps": 2, "client.batch_size": 1, "data.clients": 2}
-    made = build_problem(task, resolve(task, "fedavg", settings))
+    problem = build_problem(task, resolve(task, "fedavg", settings))
     executor = Serial()
-    executor.load(made, made.federation(), ())
-    x, job = initial_vector(made), ClientJob(Round(0, 0.1, 1.0, 1, 2), 0)
+    executor.load(problem, problem.federation(), ())
+    x, job = initial_vector(problem), ClientJob(Round(0, 0.1, 1.0, 1, 2), 0)
     deltas = [next(executor.map([job], (shifted(x, floats),)))[1][0] for floats in range(4)]
     assert all(torch.equal(deltas[0], other) for other in deltas[1:])

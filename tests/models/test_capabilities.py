@@ -34,7 +34,7 @@ def self_updating(module: nn.Module, rate: float | None) -> AbstractContextManag
 
 
 def _steps(module: nn.Module, x: torch.Tensor, rate: float | None) -> torch.Tensor:
-    """The parameters after two steps of SGD; with a rate, of layers that move themselves."""
+    """Return the parameters after two steps of SGD; with a rate, layers update themselves."""
     flat = Flat(module)
     flat.bind(flat.read())
     with self_updating(module, rate):
@@ -60,7 +60,7 @@ class _Recurrent(nn.Module):
 
 
 class _Adversarial(nn.Module):
-    """Trained where its inputs hurt most, which a backward pass within the forward pass finds."""
+    """Adversarial training: the forward pass runs a backward pass to change the inputs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class _Adversarial(nn.Module):
 
 
 class _Tied(nn.Module):
-    """Two layers with one weight, which is also used without a layer."""
+    """Two layers share a weight, which is also used directly."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def _one_without_bias() -> nn.Module:
 
 
 class _Branches(nn.Module):
-    """A layer of which nothing comes, a call that leads nowhere, and inputs of several dimensions."""
+    """An unused layer, an unused result, and inputs with several dimensions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,12 +167,12 @@ def test_dense_layers_of_the_paper_networks_update_themselves() -> None:
         assert tags.rate == 0.5
 
 
-class _Pixels(CharacterCNN):
-    """Somebody's own variant, of which nothing is known."""
+class _Subclass(CharacterCNN):
+    """A subclass, which can change the forward pass."""
 
 
 def _changed(change: str) -> nn.Module:
-    module = _Pixels() if change == "a subclass" else CharacterCNN()
+    module = _Subclass() if change == "a subclass" else CharacterCNN()
     if change == "frozen":
         module.dense1.weight.requires_grad_(False)
     elif change == "watched":
@@ -204,4 +204,4 @@ def test_rates_are_removed_at_the_end() -> None:
 
 def test_declarations_do_not_apply_to_subclasses() -> None:
     assert declares(CharacterCNN(), "independent_examples")
-    assert not declares(_Pixels(), "independent_examples")
+    assert not declares(_Subclass(), "independent_examples")

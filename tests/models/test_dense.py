@@ -26,7 +26,7 @@ def test_dense_layer_takes_the_step_worked_by_hand() -> None:
     layer.rate = 0.25
     # outputs 1.5 and -0.5; the loss is half the sum of squares, so these are its gradients
     (inner,) = torch.autograd.grad(layer(x).square().sum() / 2, [x])
-    assert torch.equal(inner, torch.tensor([[1.5, -3.0], [-0.5, 1.0]]))  # by the weights from before
+    assert torch.equal(inner, torch.tensor([[1.5, -3.0], [-0.5, 1.0]]))  # computed with the old weights
     assert torch.equal(layer.weight.detach(), torch.tensor([[1.0 - 0.25 * 4.0, -2.0 - 0.25 * 1.0]]))
     assert layer.bias.item() == 0.5 - 0.25 * 1.0
 
@@ -116,7 +116,7 @@ def test_dense_layer_without_rate_is_nn_linear() -> None:
     layer.rate = 0.1
     with torch.no_grad():
         assert torch.equal(layer(x), plain(x))
-    assert torch.equal(layer.weight, plain.weight), "measuring a model moves nothing"
+    assert torch.equal(layer.weight, plain.weight), "evaluation changes nothing"
 
 
 def self_updating(module: nn.Module, rate: float | None) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ def test_dropout_keeps_the_expected_share_and_scales_it(rate: float) -> None:
     assert torch.equal(kept, torch.full_like(kept, 1 / (1 - rate)))
     spread = (rate * (1 - rate) / n) ** 0.5
     assert abs(len(kept) / n - (1 - rate)) < 4 * spread
-    # neighbours are independent: both are kept as often as chance has it
+    # neighbours are independent
     both = (out[1:] != 0) & (out[:-1] != 0)
     assert both.double().mean().item() == pytest.approx((1 - rate) ** 2, abs=4e-3)
 

@@ -53,7 +53,7 @@ def parameters_of(module: nn.Module) -> int:
 
 
 def inputs_and_outputs(model: nn.Module, x: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """What each layer received and gave in a forward pass, by its name."""
+    """Return input and output of each layer in a forward pass, by name."""
     seen: dict[str, tuple[Tensor, Tensor]] = {}
 
     def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
@@ -122,7 +122,7 @@ def test_autoencoder_equals_plain_functions(activations: str, sigmoids: int) -> 
         code = h if layer.out_features == 30 else code
     torch.testing.assert_close(model(x), h)
     assert bool(((code < 0) | (code > 1)).any()) == (activations == "as_run")
-    assert 0 < float(h.detach().min()) and float(h.detach().max()) < 1  # pixels come out as pixels
+    assert 0 < float(h.detach().min()) and float(h.detach().max()) < 1  # outputs are pixel values
 
 
 def test_dropout_is_active_in_training_only() -> None:

@@ -32,7 +32,7 @@ def test_rows_of_words_take_the_step_worked_by_hand() -> None:
 
 def test_tag_regression_with_basic_operations_equals_sums_of_rows() -> None:
     model = TagRegression(vocabulary=6, tags=4).double()
-    words = torch.tensor([[1, 6, 6, 0], [7, 2, 0, 0], [9, 0, 0, 0], [0, 0, 0, 0]])  # 7 and 9: beyond it
+    words = torch.tensor([[1, 6, 6, 0], [7, 2, 0, 0], [9, 0, 0, 0], [0, 0, 0, 0]])  # 7 and 9 are unknown
     outputs = []
     for basic in (False, True):
         if basic:
@@ -49,7 +49,7 @@ def weights_of(model: nn.Module) -> dict[str, Array]:
 
 
 def shaken(model: nn.Module) -> nn.Module:
-    """Weights large enough for gates to open and close, biases included."""
+    """Set random weights and biases."""
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.randn_like(p))
@@ -57,7 +57,7 @@ def shaken(model: nn.Module) -> nn.Module:
 
 
 def whole_bag(words: list[int], vocabulary: int) -> Array:
-    """The mean of one-hot vectors over all words, of which those outside the vocabulary are cut off."""
+    """Return the mean of one-hot vectors; words outside the vocabulary count in the length only."""
     hot = np.zeros((max(len(words), 1), vocabulary + 1))
     for at, word in enumerate(words):
         hot[at, word - 1] = 1

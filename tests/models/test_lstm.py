@@ -58,7 +58,7 @@ def parameters_of(module: nn.Module) -> int:
 def test_networks_have_the_parameters_of_the_paper(build: Callable[[], nn.Module], total: int) -> None:
     model = build()
     assert parameters_of(model) == Flat(model).d == total
-    assert sum(t.numel() for t in model.state_dict().values()) == total  # no second bias hides in a buffer
+    assert sum(t.numel() for t in model.state_dict().values()) == total  # no second bias in a buffer
     for name, count in LAYERS.get(build, {}).items():
         assert parameters_of(model.get_submodule(name)) == count
 
@@ -68,7 +68,7 @@ def sigmoid(z: Array) -> Array:
 
 
 def keras_lstm(x: Array, mask: NDArray[np.bool_], w: Mapping[str, Array]) -> Array:
-    """One layer, step by step: where the mask is off, state and output stay as they were."""
+    """Compute one layer step by step; masked steps keep state and output."""
     units = w["recurrent"].shape[1]
     h, c, out = np.zeros((len(x), units)), np.zeros((len(x), units)), []
     last = np.zeros_like(h)
@@ -92,7 +92,7 @@ def layer(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
 
 
 def keras_network(weights: Mapping[str, Array], tokens: NDArray[np.int64]) -> Array:
-    """Either network from its weights: embedding, one or two LSTMs, one or two dense layers."""
+    """Compute a network from its weights: embedding, one or two LSTMs, one or two dense layers."""
     h, mask = weights["embedding.weight"][tokens], tokens != 0
     for name in ("lstm", "lstm1", "lstm2"):
         if found := layer(weights, name):
@@ -104,7 +104,7 @@ def keras_network(weights: Mapping[str, Array], tokens: NDArray[np.int64]) -> Ar
 
 
 def padded_tokens(rows: int, steps: int, vocabulary: int) -> Tensor:
-    """Texts of 1, 2, ... tokens and one that fills its row, with zeros behind."""
+    """Return texts of 1, 2, ... tokens, padded with zeros, and one without padding."""
     lengths = torch.tensor([*range(1, rows), steps])
     return torch.randint(1, vocabulary, (rows, steps)) * (torch.arange(steps) < lengths[:, None])
 
@@ -116,7 +116,7 @@ SMALL = [
 
 
 def shaken(model: nn.Module) -> nn.Module:
-    """Weights large enough for gates to open and close, biases included."""
+    """Set weights and biases that are large enough to open and close gates."""
     with torch.no_grad():
         for p in model.parameters():
             p.copy_(torch.randn_like(p))
@@ -185,7 +185,7 @@ def test_lstm_is_initialised_as_in_keras(build: Callable[[], LSTM], bound: float
 def test_embeddings_and_dense_layers_are_initialised_as_in_keras() -> None:
     model = NextWord()
     assert 0.0499 < float(model.embedding.weight.detach().abs().max()) <= 0.05
-    assert model.embedding.weight[0].any()  # padding has a row like any other
+    assert model.embedding.weight[0].any()  # the padding has a row
     for dense, fans in ((model.projection, 670 + 96), (model.dense, 96 + 10_004)):
         assert 0.99 * sqrt(6 / fans) < float(dense.weight.detach().abs().max()) <= sqrt(6 / fans)
         assert not dense.bias.any()

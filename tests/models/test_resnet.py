@@ -14,7 +14,7 @@ from fedopt.models.resnet import ResNet18
 
 
 def same_padding(x: Tensor, size: int, stride: int, value: float) -> Tensor:
-    """TensorFlow's rule: as little padding as covers the input, the odd pixel at the end."""
+    """Pad as TensorFlow: the least padding that covers the input, the odd pixel at the end."""
     total = [max((-(-n // stride) - 1) * stride + size - n, 0) for n in x.shape[2:]]
     (top, bottom), (left, right) = ((t // 2, t - t // 2) for t in total)
     return F.pad(x, (left, right, top, bottom), value=value)
@@ -34,7 +34,7 @@ def norm_relu(x: Tensor, w: Mapping[str, Tensor], name: str, relu: bool = True) 
 
 
 def by_hand_resnet(w: Mapping[str, Tensor], x: Tensor) -> Tensor:
-    """The authors' network, from facts about it: order of layers, strides, shortcuts."""
+    """Compute the authors' network: order of layers, strides and shortcuts."""
     h = norm_relu(conv(x, w["conv.weight"], stride=2), w, "first.0")
     h = F.max_pool2d(same_padding(h, 3, 2, float("-inf")), 3, 2)
     for block in range(8):
@@ -52,7 +52,7 @@ def by_hand_resnet(w: Mapping[str, Tensor], x: Tensor) -> Tensor:
 
 def test_resnet_equals_the_network_of_the_authors() -> None:
     model = ResNet18(classes=10).double()
-    with torch.no_grad():  # norms that do something, and logits that differ
+    with torch.no_grad():  # norms and logits with visible effects
         for p in model.parameters():
             if p.ndim == 1:
                 p.add_(0.3 * torch.randn_like(p))
@@ -92,7 +92,7 @@ def test_penalty_is_l2_of_kernels_and_last_bias() -> None:
     model = ResNet18(classes=10, l2=1e-4)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            p.fill_(0.0 if p.ndim > 1 or name == "dense.bias" else 7.0)  # the norms' are not counted
+            p.fill_(0.0 if p.ndim > 1 or name == "dense.bias" else 7.0)  # parameters of norms do not count
         model.conv.weight.fill_(1.0)  # 7 x 7 x 3 x 64 = 9,408
         model.dense.bias.fill_(2.0)  # 10 x 4
     assert model.penalty().item() == pytest.approx(1e-4 * (9408 + 40))

@@ -25,6 +25,7 @@ from fedopt.data import Arrays, Federation, Split
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import initial_vector
@@ -104,6 +105,11 @@ def run(
     return execute(config, build_problem(task, config), executor or Serial(), **options)
 
 
+def problem(settings: Mapping[str, Any] | None = None, algorithm: str = "fedavg") -> Problem:
+    """Build the small problem with these settings."""
+    return build_problem(SMALL, resolve(SMALL, algorithm, SETTINGS | dict(settings or {})))
+
+
 def setup(
     executor: Executor | None = None,
     algorithm: str = "fedavg",
@@ -113,14 +119,13 @@ def setup(
 ) -> tuple[TrainingSetup, torch.Tensor]:
     """Return the setup for `run_round`, and x_0."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
-    problem = build_problem(task, config)
+    built = build_problem(task, config)
     executor = executor or Serial()
-    data = problem.federation()
-    executor.load(problem, data, data.test.client(0))
-    training = TrainingSetup(
-        problem.algorithm(), executor, data.train, uniform, cohort, config.seed, MemoryTable()
-    )
-    return training, initial_vector(problem)
+    data = built.federation()
+    executor.load(built, data, data.test.client(0))
+    table = MemoryTable()
+    training = TrainingSetup(built.algorithm(), executor, data.train, uniform, cohort, config.seed, table)
+    return training, initial_vector(built)
 
 
 # Every algorithm, and options that change the vectors that are sent.

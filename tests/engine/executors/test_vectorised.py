@@ -38,7 +38,7 @@ from fedopt.tasks import TASKS
 
 @pytest.fixture
 def double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are in single precision, and refuse other models."""
+    """Allow models in double precision."""
     monkeypatch.setattr(Flat, "_check_parameters", lambda self: None)
 
 
@@ -48,10 +48,10 @@ def test_unequal_clients_of_every_task_equal_serial(case: str, double_precision:
     problem = task_problem(name, **settings)
     vectorised = Vectorised()
     clients = (1, 2) if "cifar" in case else (0, 1, 2)
-    expected, found = (train_clients(place, problem, clients, lr) for place in (Serial(), vectorised))
+    expected, actual = (train_clients(one, problem, clients, lr) for one in (Serial(), vectorised))
     assert vectorised.fallback_reason == ""
-    assert_same(expected, found, 1e-11)
-    assert float(found[0][1][0].abs().max()) > 0
+    assert_same(expected, actual, 1e-11)
+    assert float(actual[0][1][0].abs().max()) > 0
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -60,27 +60,29 @@ def test_one_step_in_single_precision_differs_only_by_rounding(name: str) -> Non
     problem = task_problem(name, double=False, **{"client.steps": 1, "client.batch_size": size})
     vectorised = Vectorised()
     rate = CASES[name][1]
-    expected, found = (train_clients(place, problem, (0, 1), rate) for place in (Serial(), vectorised))
+    expected, actual = (train_clients(one, problem, (0, 1), rate) for one in (Serial(), vectorised))
     assert vectorised.fallback_reason == ""
-    assert_same(expected, found, 1e-5)
+    assert_same(expected, actual, 1e-5)
 
 
 def test_inputs_of_different_width_are_padded(double_precision: None) -> None:
-    # the whole model, not the part that is touched
+    # SCAFFOLD trains all rows
     problem = task_problem("so_lr", "scaffold", **{"model.vocabulary": 1000})
     widths = {problem.federation().train.client(i)[0].shape[1] for i in range(3)}
     assert len(widths) > 1
-    expected, found = (train_clients(place, problem, (0, 1, 2), 1.0) for place in (Serial(), Vectorised()))
-    assert found[0][0].rows is None
-    assert_same(expected, found, 1e-11)
+    expected, actual = (
+        train_clients(executor, problem, (0, 1, 2), 1.0) for executor in (Serial(), Vectorised())
+    )
+    assert actual[0][0].rows is None
+    assert_same(expected, actual, 1e-11)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_all_tensors_of_a_stack_are_on_its_device(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch's `meta` device stands for those that are not here: it has shapes, and mixes with no other."""
+    """torch's `meta` device has shapes without values, and raises an error if it is mixed with another."""
     with pytest.raises(RuntimeError, match="device"):
         torch.ones(2, device="meta") + torch.ones(2)
-    monkeypatch.setattr(Flat, "_check_parameters", lambda self: None)  # it has no addresses
+    monkeypatch.setattr(Flat, "_check_parameters", lambda self: None)  # tensors on `meta` have no address
     problem = task_problem(name, double=False)
     meta, cpu = (_DeviceWorker(problem, problem.federation(), (), device) for device in ("meta", "cpu"))
     assert meta.stack is not None
@@ -101,23 +103,23 @@ def test_all_tensors_of_a_stack_are_on_its_device(name: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("case", small.CASES)
 def test_every_algorithm_equals_serial(case: str) -> None:
-    """Three rounds of 6 among 8 clients: most come back, with what they kept."""
+    """Three rounds with 6 of 8 clients: most take part again, with their kept vectors."""
     algorithm, changes = small.CASES[case]
     settings = {"data.clients": 8, "eval.sample": 8, **changes}
     vectorised = Vectorised()
-    expected, found = (small.run(place, algorithm, settings) for place in (Serial(), vectorised))
+    expected, actual = (small.run(executor, algorithm, settings) for executor in (Serial(), vectorised))
     assert vectorised.fallback_reason == ""
-    moved = small.run(Serial(), algorithm, settings | {"client.lr": 1e-30, "rounds": 1}).x
-    largest = float((expected.x - moved).abs().max())
+    start = small.run(Serial(), algorithm, settings | {"client.lr": 1e-30, "rounds": 1}).x
+    largest = float((expected.x - start).abs().max())
     assert largest > 1e-4
-    assert float((expected.x - found.x).abs().max()) <= 1e-4 * largest
-    for one, other in zip(expected.train, found.train, strict=True):
+    assert float((expected.x - actual.x).abs().max()) <= 1e-4 * largest
+    for one, other in zip(expected.train, actual.train, strict=True):
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
         assert all(one[key] == other[key] for key in one if key not in ("loss", "seconds"))
 
 
-def clipped() -> Algorithm:
-    """Looks at the whole vector and draws random numbers: right only if a client is by itself."""
+def noisy() -> Algorithm:
+    """An algorithm that uses norms and random numbers of each client."""
 
     def client(work: Work, x: Vector) -> ClientResult:
         x_i = x
@@ -132,11 +134,13 @@ def clipped() -> Algorithm:
 
 def test_own_algorithm_with_norms_and_random_numbers_equals_serial() -> None:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS)
-    problem = build_problem(small.SMALL, config, clipped)
+    problem = build_problem(small.SMALL, config, noisy)
     vectorised = Vectorised()
-    expected, found = (train_clients(place, problem, range(6), 0.1) for place in (Serial(), vectorised))
+    expected, actual = (
+        train_clients(executor, problem, range(6), 0.1) for executor in (Serial(), vectorised)
+    )
     assert vectorised.fallback_reason == ""
-    assert_same(expected, found, 1e-5)
+    assert_same(expected, actual, 1e-5)
 
 
 def _with_batch_statistics() -> nn.Module:
@@ -145,7 +149,7 @@ def _with_batch_statistics() -> nn.Module:
 
 
 class _Tied(nn.Module):
-    """A parameter in two places, one that is frozen, dropout called twice and dropout of whole features."""
+    """A shared parameter, a frozen layer, dropout that is called twice, and dropout of whole features."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +167,7 @@ class _Tied(nn.Module):
 
 
 class _Recurrent(nn.Module):
-    """Operations that vmap does not know."""
+    """A model with operations that vmap does not support."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -175,7 +179,7 @@ class _Recurrent(nn.Module):
         return out
 
 
-def own(model: Any, **changes: Any) -> Problem:
+def with_model(model: Any, **changes: Any) -> Problem:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | changes)
     return replace(build_problem(small.SMALL, config), model=model)
 
@@ -183,60 +187,66 @@ def own(model: Any, **changes: Any) -> Problem:
 @pytest.mark.parametrize("model", [_with_batch_statistics, _Tied])
 @pytest.mark.parametrize("loss", ["each", "mean"])
 def test_batches_of_models_without_declaration_are_not_padded(model: Any, loss: str) -> None:
-    problem = own(model, **{"client.epochs": 2, "client.batch_size": 10})
+    problem = with_model(model, **{"client.epochs": 2, "client.batch_size": 10})
     if loss == "mean":
         problem = replace(problem, loss=nn.functional.cross_entropy)
     vectorised = Vectorised()
-    expected, found = (train_clients(place, problem, range(8), 0.1) for place in (Serial(), vectorised))
+    expected, actual = (
+        train_clients(executor, problem, range(8), 0.1) for executor in (Serial(), vectorised)
+    )
     assert vectorised.fallback_reason == ""
-    assert_same(expected, found, 1e-4)
+    assert_same(expected, actual, 1e-4)
 
 
 def test_model_that_vmap_does_not_support_falls_back() -> None:
-    problem = own(_Recurrent)
+    problem = with_model(_Recurrent)
     vectorised = Vectorised()
-    expected, found = (train_clients(place, problem, range(6), 0.1) for place in (Serial(), vectorised))
+    expected, actual = (
+        train_clients(executor, problem, range(6), 0.1) for executor in (Serial(), vectorised)
+    )
     assert "batching rule" in vectorised.fallback_reason
-    assert_same(expected, found, 0.0)
-    again = [
-        (o, v)
-        for o, v in vectorised.map([ClientJob(Round(0, 0.1, 1.0, 6, 40), 2)], (initial_vector(problem),))
-    ]
+    assert_same(expected, actual, 0.0)
+    job = ClientJob(Round(0, 0.1, 1.0, 6, 40), 2)
+    again = list(vectorised.map([job], (initial_vector(problem),)))
     assert_same(expected[2:3], again, 0.0)
 
 
-@pytest.mark.parametrize(("floats", "together"), [(1, 1), (5000, 2), (1 << 20, 256)])
-def test_memory_limit_bounds_the_stack_size(floats: int, together: int) -> None:
-    problem, place = own(small.network), Vectorised(floats=floats)
-    expected, found = (train_clients(where, problem, range(6), 0.1) for where in (Serial(), place))
-    assert place._worker.stack_size(ClientJob(Round(0, 0.1, 1.0, 6, 24), 1), floats) == together
-    assert_same(expected, found, 1e-5)
+@pytest.mark.parametrize(("floats", "clients"), [(1, 1), (5000, 2), (1 << 20, 256)])
+def test_memory_limit_bounds_the_stack_size(floats: int, clients: int) -> None:
+    problem, executor = with_model(small.network), Vectorised(floats=floats)
+    expected, actual = (train_clients(one, problem, range(6), 0.1) for one in (Serial(), executor))
+    assert executor._worker.stack_size(ClientJob(Round(0, 0.1, 1.0, 6, 24), 1), floats) == clients
+    assert_same(expected, actual, 1e-5)
 
 
 def test_non_finite_clients_do_not_affect_others() -> None:
-    problem = replace(own(small.network), prepare=partial(small.tainted, (2, 4)))
-    expected, found = (train_clients(place, problem, range(6), 0.1) for place in (Serial(), Vectorised()))
-    assert [outcome.finite for outcome, _ in found] == [True, True, False, True, False, True]
-    assert_same(expected, found, 1e-5)
+    problem = replace(with_model(small.network), prepare=partial(small.tainted, (2, 4)))
+    expected, actual = (
+        train_clients(executor, problem, range(6), 0.1) for executor in (Serial(), Vectorised())
+    )
+    assert [report.finite for report, _ in actual] == [True, True, False, True, False, True]
+    assert_same(expected, actual, 1e-5)
 
 
 def test_vectorised_skips_clients_without_a_batch() -> None:
-    problem = own(small.network, **{"client.batch_size": 20, "client.drop_last": True})
-    expected, found = (train_clients(place, problem, range(6), 0.1) for place in (Serial(), Vectorised()))
-    assert {outcome.steps for outcome, _ in found} >= {0, 1}
-    assert_same(expected, found, 1e-5)
+    problem = with_model(small.network, **{"client.batch_size": 20, "client.drop_last": True})
+    expected, actual = (
+        train_clients(executor, problem, range(6), 0.1) for executor in (Serial(), Vectorised())
+    )
+    assert {report.steps for report, _ in actual} >= {0, 1}
+    assert_same(expected, actual, 1e-5)
 
 
-@pytest.mark.parametrize("cannot", ["the loss", "the data"])
-def test_error_names_its_client_and_leaves_no_thread(cannot: str) -> None:
-    problem = replace(own(small.network), prepare=partial(small.marked, 3), loss=small.picky)
-    if cannot == "the data":
-        problem = replace(own(small.network), federation=partial(small.with_an_empty_client, ""))
+@pytest.mark.parametrize("failing", ["loss", "data"])
+def test_error_names_its_client_and_leaves_no_thread(failing: str) -> None:
+    problem = replace(with_model(small.network), prepare=partial(small.marked, 3), loss=small.picky)
+    if failing == "data":
+        problem = replace(with_model(small.network), federation=partial(small.with_an_empty_client, ""))
     messages = []
-    for place in (Serial(), Vectorised()):
+    for executor in (Serial(), Vectorised()):
         state = torch.get_rng_state()
         with pytest.raises(FedoptError) as caught:
-            train_clients(place, problem, range(6), 0.1)
+            train_clients(executor, problem, range(6), 0.1)
         messages.append(str(caught.value))
         assert torch.equal(torch.get_rng_state(), state)
     assert messages[0] == messages[1]
@@ -244,10 +254,10 @@ def test_error_names_its_client_and_leaves_no_thread(cannot: str) -> None:
 
 
 def test_interrupted_round_leaves_no_thread() -> None:
-    problem = own(small.network)
-    place = Vectorised()
-    expected = train_clients(place, problem, range(6), 0.1)
-    stack = place._worker.stack
+    problem = with_model(small.network)
+    executor = Vectorised()
+    expected = train_clients(executor, problem, range(6), 0.1)
+    stack = executor._worker.stack
     assert stack is not None
     gradients, calls = stack.gradients, []
 
@@ -262,17 +272,17 @@ def test_interrupted_round_leaves_no_thread() -> None:
     sent = algorithm.sent(algorithm.init(initial_vector(problem)))
     jobs = [ClientJob(Round(0, 0.1, 1.0, 6, 40), client) for client in range(6)]
     with pytest.raises(KeyboardInterrupt):
-        list(place.map(jobs, sent))
+        list(executor.map(jobs, sent))
     assert not [thread for thread in threading.enumerate() if isinstance(thread, CooperativeThread)]
     stack.gradients = gradients  # type: ignore[method-assign]
-    assert_same(expected, list(place.map(jobs, sent)), 0.0)
+    assert_same(expected, list(executor.map(jobs, sent)), 0.0)
 
 
 def test_resumed_vectorised_run_equals_uninterrupted_run(tmp_path: Path) -> None:
-    """To the bit, although the first client that each sees, from which room is judged, is another."""
+    """Equal to the bit, although the stack size is computed from another first client."""
     settings = {"data.clients": 8, "clients_per_round": 4, "client.batch_size": 30}
-    straight = small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 4})
+    uninterrupted = small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 4})
     small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 2}, out=tmp_path / "run")
-    continued = small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 4}, out=tmp_path / "run")
-    assert torch.equal(straight.x, continued.x)
-    assert straight.test[-1]["accuracy"] == continued.test[-1]["accuracy"]
+    resumed = small.run(Vectorised(floats=7000), "scaffold", settings | {"rounds": 4}, out=tmp_path / "run")
+    assert torch.equal(uninterrupted.x, resumed.x)
+    assert uninterrupted.test[-1]["accuracy"] == resumed.test[-1]["accuracy"]
