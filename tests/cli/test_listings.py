@@ -10,7 +10,7 @@ def test_tasks_lists_the_settings_and_rates_of_the_paper() -> None:
     assert (done.code, done.err) == (0, "")
     for word in ("emnist_cr", "emnist_ae", "1,500", "3,000", "-1.5 -2.5 -4", "-3:0.5:0.5", "85.6"):
         assert word in done.out
-    assert "SCAFFOLD" in done.out  # whose rates are FedAvg's, and it says so
+    assert "SCAFFOLD" in done.out  # its default rates are FedAvg's
 
 
 def test_algorithms_lists_names_and_options() -> None:

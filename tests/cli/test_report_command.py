@@ -47,7 +47,7 @@ def test_impossible_reports_are_refused(several: Path, tmp_path: Path) -> None:
     for page in ("file/page.html", "file/deep/page.html"):
         done = fedopt("report", several, "-o", tmp_path / page)
         refused(done, f"{tmp_path / 'file'} is a file", "choose another")
-    for page in ("/proc/page.html", "/proc/new/page.html"):  # where nobody may write, not even root
+    for page in ("/proc/page.html", "/proc/new/page.html"):  # read-only, even for root
         refused(fedopt("report", several, "-o", page), f"cannot write {page}", "choose another")
     assert (tmp_path / "file").read_text() == "mine"
     refused(fedopt("report", several / "deep/er/seed-1"), "no run can be read", "run.json")

@@ -215,10 +215,10 @@ def test_second_process_is_refused_and_interrupted_run_resumes(tmp_path: Path) -
         refused(run_small(out, rounds=rounds, eval__every=1000), str(out), "in use", "--out")
         assert first.poll() is None
         first.send_signal(signal.SIGINT)
-        printed, said = first.communicate(timeout=60)
+        printed, errors = first.communicate(timeout=60)
     assert (first.returncode, printed) == (130, "")
-    assert "Traceback" not in said
-    assert "same command resumes" in said.splitlines()[-1]
+    assert "Traceback" not in errors
+    assert "same command resumes" in errors.splitlines()[-1]
     assert temporary_files(out) == []
 
     done = max(int(checkpoint.name) for checkpoint in (out / "checkpoints").iterdir())

@@ -1,4 +1,4 @@
-"""Reading run directories: what they hold, what damage says, and the names that tell runs apart."""
+"""Reading run directories, intact and damaged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from written import write_lines, write_run
 
-from fedopt.errors import UserError
+from fedopt.errors import RunDirectoryError
 from fedopt.runs.records import config_differences, read_run
 
 
@@ -19,14 +19,14 @@ def test_a_run_directory_is_read(tmp_path: Path) -> None:
     assert record.curve("train", "bytes_total") == ([1, 2, 3, 4], [1e7, 2e7, 3e7, 4e7])
 
 
-def test_a_curve_has_finite_numbers_only(tmp_path: Path) -> None:
+def test_curve_has_only_finite_numbers(tmp_path: Path) -> None:
     run, losses = write_run(tmp_path / "run").path, (None, 2.0, None, 300.0, float("nan"), float("inf"), True)
     write_lines(run, [{"round": t, "split": "train", "loss": loss} for t, loss in enumerate(losses, 1)])
     assert read_run(run).curve("train", "loss") == ([2, 4], [2.0, 300.0])
 
 
 @pytest.mark.parametrize(
-    ("kept", "status", "says"),
+    ("kept", "status", "message"),
     [
         ([1, 2, 4], "running", "round 3 is missing"),
         ([2, 3, 4], "done", "round 1 is missing"),
@@ -34,23 +34,23 @@ def test_a_curve_has_finite_numbers_only(tmp_path: Path) -> None:
         ([], "done", "round 1 is missing"),
     ],
 )
-def test_a_run_whose_metrics_have_holes_is_damaged(
-    tmp_path: Path, kept: list[int], status: str, says: str
+def test_metrics_with_missing_rounds_are_refused(
+    tmp_path: Path, kept: list[int], status: str, message: str
 ) -> None:
     run = write_run(tmp_path / "run", status=status).path
     write_lines(run, [{"round": t, "split": "train", "loss": 1.0} for t in kept])
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(RunDirectoryError, match=message):
         read_run(run)
 
 
-def test_a_word_in_the_place_of_a_number_is_damage(tmp_path: Path) -> None:
+def test_string_in_place_of_a_number_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run").path
     write_lines(run, [{"round": 1, "split": "train", "loss": "x"}])
-    with pytest.raises(UserError, match="metrics.jsonl:1: damaged line: 'loss' is 'x' and not a number"):
+    with pytest.raises(RunDirectoryError, match="metrics.jsonl:1: damaged line: 'loss'"):
         read_run(run)
 
 
-def test_a_half_written_last_line_is_dropped_and_a_repeated_round_counts_once(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_ignored_and_repeated_rounds_count_once(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", status="running").path
     lines = [(0, 0.1), (2, 0.5), (4, 0.7), (2, 0.55)]
     as_lines = [{"round": t, "split": "test", "accuracy": value} for t, value in lines]
@@ -59,7 +59,7 @@ def test_a_half_written_last_line_is_dropped_and_a_repeated_round_counts_once(tm
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "says"),
+    ("file", "content", "message"),
     [
         ("metrics.jsonl", b'{"round": 1, "split": ""}\n{"round": 2, "sp\n{}\n', "metrics.jsonl:2: damaged"),
         ("metrics.jsonl", b"[1]\n", "metrics.jsonl:1: damaged line: expected a JSON object"),
@@ -79,7 +79,9 @@ def test_a_half_written_last_line_is_dropped_and_a_repeated_round_counts_once(tm
         (".", None, "no run directory at "),
     ],
 )
-def test_damage_is_named_in_one_line(tmp_path: Path, file: str, content: bytes | None, says: str) -> None:
+def test_damage_is_reported_with_the_file_in_one_line(
+    tmp_path: Path, file: str, content: bytes | None, message: str
+) -> None:
     target = write_run(tmp_path / "run").path / file
     if content is not None:
         target.write_bytes(content)
@@ -87,13 +89,14 @@ def test_damage_is_named_in_one_line(tmp_path: Path, file: str, content: bytes |
         shutil.rmtree(target)
     else:
         target.unlink()
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(RunDirectoryError) as caught:
         read_run(tmp_path / "run")
-    assert says in str(caught.value)
+    assert caught.value.path == tmp_path / "run"
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_config_differences_are_dotted_and_leave_out_what_is_equal(tmp_path: Path) -> None:
+def test_config_differences_have_dotted_keys_and_only_different_values(tmp_path: Path) -> None:
     first = "seed = 0\nrounds = 60\n[client]\nlr = 0.1\n[server]\nlr = 1\n"
     second = "seed = 1\nrounds = 60\n[client]\nlr = 0.1\n[server]\nlr = 1.0\ntau = 1e-3\n"
     records = [write_run(tmp_path / name, config=c) for name, c in (("a", first), ("b", second))]

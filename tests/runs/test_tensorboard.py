@@ -1,4 +1,4 @@
-"""Event files: what TensorBoard's own reader finds in them, also after a run was stopped and continued."""
+"""Event files, read by TensorBoard's own reader."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def same(run: Path) -> bool:
     return True
 
 
-def test_every_number_of_every_line_is_an_event_of_its_round(tmp_path: Path) -> None:
+def test_every_number_in_metrics_is_an_event_of_its_round(tmp_path: Path) -> None:
     train(tmp_path / "run")
     assert same(tmp_path / "run")
     events = read(tmp_path / "run")
@@ -87,7 +87,7 @@ def test_every_number_of_every_line_is_an_event_of_its_round(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("after", range(ROUNDS + 1))
-def test_a_run_stopped_anywhere_and_continued_has_each_step_once(after: int, tmp_path: Path) -> None:
+def test_resumed_run_has_each_step_once(after: int, tmp_path: Path) -> None:
     """Checkpoints lie at rounds 2 and 4, so that some rounds are run and written again."""
     with pytest.raises(Plug):
         train(tmp_path / "run", on_step=pull_after(after))
@@ -95,7 +95,7 @@ def test_a_run_stopped_anywhere_and_continued_has_each_step_once(after: int, tmp
     assert same(tmp_path / "run")
 
 
-def test_a_killed_writer_leaves_nothing_that_the_next_does_not_mend(tmp_path: Path) -> None:
+def test_event_file_of_a_killed_run_is_repaired(tmp_path: Path) -> None:
     with pytest.raises(Plug):
         train(tmp_path / "run", on_step=pull_after(3))
     (file,) = (tmp_path / "run/tensorboard").iterdir()
@@ -106,7 +106,7 @@ def test_a_killed_writer_leaves_nothing_that_the_next_does_not_mend(tmp_path: Pa
     assert same(tmp_path / "run")
 
 
-def test_event_files_can_be_asked_for_later_and_stay_complete_when_they_are_not(tmp_path: Path) -> None:
+def test_event_files_can_be_added_later_and_are_always_continued(tmp_path: Path) -> None:
     plain = train(tmp_path / "run", 3, tensorboard=False)
     assert not (tmp_path / "run/tensorboard").exists()
     assert (
@@ -117,13 +117,13 @@ def test_event_files_can_be_asked_for_later_and_stay_complete_when_they_are_not(
     assert same(tmp_path / "run") and len(read(tmp_path / "run")["train/loss"]) == ROUNDS
 
 
-def test_event_files_are_no_part_of_what_a_run_is(tmp_path: Path) -> None:
+def test_event_files_do_not_change_the_run(tmp_path: Path) -> None:
     a, b = train(tmp_path / "a"), train(tmp_path / "b", tensorboard=False)
     assert a.x_sha256 == b.x_sha256
     assert (tmp_path / "a/config.toml").read_text() == (tmp_path / "b/config.toml").read_text()
 
 
-def test_what_is_not_finite_has_no_event(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_have_no_event(tmp_path: Path) -> None:
     task = replace(small.SMALL, prepare=partial(small.tainted, tuple(range(24))))
     with pytest.raises(RunError):
         small.run(settings={"rounds": 3, "patience": 2}, task=task, out=tmp_path / "run", tensorboard=True)
@@ -132,7 +132,7 @@ def test_what_is_not_finite_has_no_event(tmp_path: Path) -> None:
     assert events["train/rejected"] == [(1, 6.0), (2, 6.0)]
 
 
-def test_the_library_takes_the_option_and_needs_a_directory_for_it(tmp_path: Path) -> None:
+def test_option_of_the_api_needs_a_directory(tmp_path: Path) -> None:
     config = {"data.clients": 4, "clients_per_round": 2, "client.steps": 1, "eval.sample": 20}
     fedopt.run("emnist_cr", rounds=1, config=config, out=tmp_path / "run", tensorboard=True)
     assert same(tmp_path / "run")
@@ -140,7 +140,7 @@ def test_the_library_takes_the_option_and_needs_a_directory_for_it(tmp_path: Pat
         fedopt.run("emnist_cr", rounds=1, config=config, tensorboard=True)
 
 
-def test_the_commands_write_event_files_for_every_run(tmp_path: Path) -> None:
+def test_commands_write_event_files_for_every_run(tmp_path: Path) -> None:
     words = ("--tensorboard", "--rounds", "2", "--json")
     assert command(*small_command("run", *words, "--out", tmp_path / "run")).code == 0
     assert same(tmp_path / "run")
@@ -151,7 +151,7 @@ def test_the_commands_write_event_files_for_every_run(tmp_path: Path) -> None:
     assert all(same(run) for run in runs)
 
 
-def test_every_trial_of_a_sweep_has_event_files_also_those_that_were_over_before(tmp_path: Path) -> None:
+def test_every_trial_of_a_sweep_has_event_files(tmp_path: Path) -> None:
     out = tmp_path / "sweep"
     words = small_command(*SWEEP, "--out", out, "--rounds", "2", patience=1)
     assert command(*words, "--grid", "client_lr=-1").code == 0
@@ -165,7 +165,7 @@ def test_every_trial_of_a_sweep_has_event_files_also_those_that_were_over_before
 
 
 @pytest.mark.parametrize("words", [["run"], ["compare", "--algorithms", "fedavg"], SWEEP])
-def test_without_the_package_one_line_says_what_to_install_before_anything_runs(
+def test_missing_package_is_reported_before_the_run(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
@@ -176,7 +176,7 @@ def test_without_the_package_one_line_says_what_to_install_before_anything_runs(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_without_room_for_events_ends_the_run_in_one_line(tmp_path: Path) -> None:
+def test_full_disk_ends_the_run_in_one_line(tmp_path: Path) -> None:
     train(tmp_path / "run", 2, tensorboard=False)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
@@ -191,6 +191,6 @@ def test_a_disk_without_room_for_events_ends_the_run_in_one_line(tmp_path: Path)
     assert same(tmp_path / "run")
 
 
-def test_every_metric_of_every_task_has_a_tag_that_tensorboard_takes() -> None:
+def test_metrics_of_all_tasks_are_valid_tags() -> None:
     names = [name for task in TASKS.values() for name in task.metrics]
     assert all(name.replace("_", "").isalnum() for name in names)
