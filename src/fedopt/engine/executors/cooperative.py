@@ -1,8 +1,8 @@
 """Cooperative threads: functions that pause at a request and continue with its reply.
 
 A client's training stays a plain function, although many clients train at once and their gradients are
-computed together. Each function has its own thread, of which one runs at a time, and its own state of torch's
-default generator.
+computed together. Each function has its own thread and its own state of torch's default generator. Only one
+thread runs at a time.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class CooperativeThread(threading.Thread):
         torch.set_rng_state(outside)
 
     def result(self) -> Any:
-        """Return what the function returned, or raise what it raised."""
+        """Return the result of the function, or raise its exception."""
         self.join()
         if self._error is not None:
             raise self._error
