@@ -26,14 +26,14 @@ from statistics import fmean, median
 from typing import Any
 
 from fedopt.analysis.summary import TRAIN_LOSS
-from fedopt.sweep.command import sweep
-from fedopt.sweep.grid import describe, grid_points, read_grid
-from fedopt.sweep.optuna_search import default_budget, optuna_search
-from fedopt.sweep.request import SweepRequest
-from fedopt.sweep.runner import run_trials
-from fedopt.sweep.scores import search_score
-from fedopt.sweep.searches import Batch, Scores, plan_rungs, run_searches
-from fedopt.sweep.trials import Trial, WorkItem, make_trial
+from fedopt.tuning.command import sweep
+from fedopt.tuning.grid import describe, grid_points, read_grid
+from fedopt.tuning.optuna_search import default_budget, optuna_search
+from fedopt.tuning.request import SweepRequest
+from fedopt.tuning.runner import run_trials
+from fedopt.tuning.scores import search_score
+from fedopt.tuning.searches import Batch, Scores, plan_rungs, run_searches
+from fedopt.tuning.trials import Trial, WorkItem, make_trial
 
 WORKERS = 2
 TARGET_RATIO, TARGET_START = 1.05, 1.0

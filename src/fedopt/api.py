@@ -20,7 +20,7 @@ from fedopt.engine.executors.devices import vectorised_on
 from fedopt.engine.loop import Step
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import Log, no_log
-from fedopt.report import write_report
+from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.config import Config
 from fedopt.runs.discover import find_runs

@@ -132,9 +132,7 @@ def test_running_trials_do_not_count_and_no_result_gives_no_share(tmp_path: Path
 def test_trial_without_a_finite_client_in_the_last_round_is_not_near(tmp_path: Path) -> None:
     records = trials(tmp_path, "fedavg", {(0.1, 1.0): 0.5, (1.0, 1.0): 0.5, (10.0, 1.0): 0.5})
     rejected = {**records[2].train[-1], "loss": None, "clients": 0, "rejected": 2}
-    records[2] = records[2]._replace(
-        train=[*records[2].train[:-1], rejected]
-    )
+    records[2] = records[2]._replace(train=[*records[2].train[:-1], rejected])
     (found,) = find_grids(records)
     assert [trial.value for trial in found.trials] == [0.5, 0.5, None]
     assert found.near_best(metric_tolerance("accuracy"))[:3] == (2 / 3, 2, 3)

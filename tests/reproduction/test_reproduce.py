@@ -20,8 +20,8 @@ from fedopt.reproduction.cost_estimate import StepTimes
 from fedopt.reproduction.page import render_page
 from fedopt.reproduction.reproduce import ReproduceOptions, reproduce
 from fedopt.reproduction.scales import PAPER, SMALL
-from fedopt.sweep.runner import run_trials
-from fedopt.sweep.trials import Trial
+from fedopt.tuning.runner import run_trials
+from fedopt.tuning.trials import Trial
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from fedopt.sweep.trials import WorkItem
+from fedopt.tuning.trials import WorkItem
 
 DEADLY, SLOW, QUICK = 0.0, 1.0, 2.0  # values of client_lr
 

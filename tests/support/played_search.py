@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedopt.sweep.grid import grid_points
-from fedopt.sweep.searches import Batch, Scores, Search, run_searches
-from fedopt.sweep.trials import Trial, make_trial
+from fedopt.tuning.grid import grid_points
+from fedopt.tuning.searches import Batch, Scores, Search, run_searches
+from fedopt.tuning.trials import Trial, make_trial
 
 GRID = {
     "client_lr": tuple(float(v) for v in range(-4, 1)),

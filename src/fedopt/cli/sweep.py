@@ -57,10 +57,10 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
-    from fedopt.sweep.command import sweep as run_sweep
-    from fedopt.sweep.request import SweepRequest
-    from fedopt.sweep.results import summary
-    from fedopt.sweep.table import print_sweep
+    from fedopt.tuning.command import sweep as run_sweep
+    from fedopt.tuning.request import SweepRequest
+    from fedopt.tuning.results import summary
+    from fedopt.tuning.table import print_sweep
 
     seed_list = parse_seed_option(seeds, seed, settings or [])
     chosen = parse_set_options(settings, rounds, seed)

@@ -10,8 +10,8 @@ from fedopt.algorithms import VARIANTS
 from fedopt.reproduction.data_sources import DataSource, dataset_sizes, label_suffix
 from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DECAY_TASK, HEAT_MAP_TAU, paper_settings
 from fedopt.reproduction.scales import ReproductionScale
-from fedopt.sweep.grid import grid_points
 from fedopt.tasks import TASKS
+from fedopt.tuning.grid import grid_points
 
 # log10 rates around which the optimizers of centralized training are tuned. The paper prints none.
 CENTRAL_RATES = {"adagrad": -2.0, "adam": -3.0, "yogi": -2.5, "sgdm": -2.0, "sgd": -1.0}

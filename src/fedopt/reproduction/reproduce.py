@@ -33,8 +33,8 @@ from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import ReproductionScale
 from fedopt.reproduction.table_files import to_csv, to_markdown
 from fedopt.runs.directory import check_directory, remove_checkpoints
-from fedopt.sweep.runner import run_trials
-from fedopt.sweep.trials import Trial
+from fedopt.tuning.runner import run_trials
+from fedopt.tuning.trials import Trial
 
 _MARKER = "reproduction.json"  # scale and variant of a directory
 

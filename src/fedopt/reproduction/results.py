@@ -13,9 +13,9 @@ from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.errors import UserError
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.runs.records import LAST_ROUNDS, RunRecord, number
-from fedopt.sweep.scores import lower_is_better, score
-from fedopt.sweep.trials import Trial, is_finished, make_trial, read_trial
 from fedopt.tasks import TASKS
+from fedopt.tuning.scores import lower_is_better, score
+from fedopt.tuning.trials import Trial, is_finished, make_trial, read_trial
 
 DIVERGED = "diverged"  # counts as a result: the rates are too large
 NO_SPACE = "not enough disk space"

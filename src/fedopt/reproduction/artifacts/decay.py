@@ -19,7 +19,7 @@ from fedopt.reproduction.published import (
     paper_settings,
 )
 from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
-from fedopt.sweep.grid import edge_axes
+from fedopt.tuning.grid import edge_axes
 
 _OPTIMIZER_NAMES = {"adagrad": "Adagrad", "adam": "Adam", "yogi": "Yogi", "sgdm": "SGDM", "sgd": "SGD"}
 _COLUMNS = {  # a federated method and its server optimizer in centralized training

@@ -13,7 +13,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from fedopt.analysis import heatmap
-from fedopt.report.colours import text_colour
+from fedopt.reporting.colours import text_colour
 from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
 from fedopt.reproduction.plan import RunPlan

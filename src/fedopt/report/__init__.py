@@ -1,4 +1,0 @@
-"""The HTML report that compares runs of one task."""
-
-from fedopt.report.page import render_report as render_report
-from fedopt.report.page import write_report as write_report

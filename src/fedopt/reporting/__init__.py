@@ -1,0 +1,4 @@
+"""The HTML report that compares runs of one task."""
+
+from fedopt.reporting.page import render_report as render_report
+from fedopt.reporting.page import write_report as write_report

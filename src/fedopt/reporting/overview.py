@@ -1,0 +1,70 @@
+"""The header of the report: facts about the runs, and the result in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedopt.analysis.seeds import run_seed
+from fedopt.analysis.summary import NOISE, Comparison
+from fedopt.display.table import describe_data
+from fedopt.formatting import ABSENT, metric_unit
+from fedopt.reporting.line_styles import MAX_NAMED
+from fedopt.runs.records import LAST_ROUNDS, RunRecord
+
+
+def page_facts(comparison: Comparison) -> dict[str, str]:
+    """Return the facts of the header by name."""
+    records = comparison.records
+    seeds = sorted({run_seed(record) for record in records})
+    dates = sorted({str(record.info.get("started", ABSENT))[:10] for record in records})
+    parameters = {count for record in records if isinstance(count := record.info.get("params"), int)}
+    facts = {
+        "Task": _distinct(records, "task"),
+        "Data": describe_data(records),
+        "Runs": str(len(records)),
+        "Configurations": str(len(comparison.summaries)) if comparison.has_several_seeds else "",
+        "Rounds": _range(sorted({record.rounds for record in records})),
+        "Seed" if len(seeds) == 1 else "Seeds": _range(seeds),
+        "Parameters": ", ".join(f"{count:,}" for count in sorted(parameters)) or ABSENT,
+        "Date": dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}",
+        "fedopt": _distinct(records, "fedopt"),
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def describe_result(comparison: Comparison) -> str:
+    """Return the best result, the failures, and the number of configurations within noise."""
+    best, others = comparison.best, len(comparison.summaries) - 1
+    if best.value is None or best.failed:
+        return "No run has a result yet." + _failures(comparison)
+    unit, seeds = metric_unit(comparison.metric), best.value.n
+    value = unit.format(best.value.mean, best.value.half_width)
+    mean = f"mean over the evaluations of the last {min(LAST_ROUNDS, best.record.rounds)} rounds"
+    mean += f" and {seeds} seeds, with its 95 % confidence interval" if seeds > 1 else ""
+    thing = "configuration" if comparison.has_several_seeds else "run"
+    start = f"Best of {others + 1} {thing}s" if others else f"One {thing}"
+    noise = comparison.verdicts().count(NOISE)
+    return (
+        f"{start}: {best.label}, with {unit.name} {value} ({mean})."
+        + _failures(comparison)
+        + (f" Within noise of it: {noise} of the {others} others." if noise else "")
+    )
+
+
+def _failures(comparison: Comparison) -> str:
+    text = ""
+    for state in ("diverged", "failed", "pruned"):
+        labels = [summary.label for summary in comparison.summaries if summary.state == state]
+        if labels:
+            total = len(comparison.summaries)
+            listed = ", ".join(labels) if total <= MAX_NAMED else f"{len(labels)} of {total}"
+            text += f" {state.capitalize()}: {listed}."
+    return text
+
+
+def _distinct(records: Sequence[RunRecord], key: str) -> str:
+    return ", ".join(dict.fromkeys(str(record.info.get(key, ABSENT)) for record in records))
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers)) if len(numbers) <= 3 else f"{numbers[0]} to {numbers[-1]}"

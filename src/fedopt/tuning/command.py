@@ -1,0 +1,190 @@
+"""The sweep: plan the trials of a request, run the search, write the results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.display.progress import ProgressBar
+from fedopt.engine.executors import open_executor
+from fedopt.errors import ConfigError, RunDirectoryError
+from fedopt.files import lock_directory, write_atomically
+from fedopt.runs import tensorboard
+from fedopt.runs.directory import check_directory, remove_checkpoints
+from fedopt.runs.discover import SWEEP
+from fedopt.tasks import find_task
+from fedopt.tuning.grid import Grid, Point, describe, grid_points
+from fedopt.tuning.pool import Backend, SequentialBackend, TrialPool
+from fedopt.tuning.progress import SweepProgress
+from fedopt.tuning.request import SweepRequest, default_directory, grid_notes, read_grids
+from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results, write_results
+from fedopt.tuning.runner import BatchRunner
+from fedopt.tuning.scores import score
+from fedopt.tuning.searches import Search, grid_search, halving_search, plan_evaluated_rungs, run_searches
+from fedopt.tuning.trials import Trial, make_trial, read_trial
+
+
+class AlgorithmPlan(NamedTuple):
+    """The grid of one algorithm and the trials of each point, one per seed."""
+
+    algorithm: str
+    grid: Grid
+    points: list[list[Trial]]
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of a complete trial."""
+        return self.points[0][0].config.rounds
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [trial for seeds in self.points for trial in seeds]
+
+
+def sweep(request: SweepRequest, workers: int | None, out: Path | None) -> SweepResult:
+    """Tune each algorithm of a request. Trials that are finished in `out` are not run again.
+
+    Errors in the request are reported before anything is written.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}", keys=["workers"])
+    if request.tensorboard:
+        tensorboard.require()
+    grids = read_grids(request)
+    out = out or default_directory(request, grids)
+    plans = [_plan(request, out, algorithm, grid) for algorithm, grid in grids.items()]
+    for plan in plans:
+        _check_recorded_trials(plan, request.select)
+    searches = [_make_search(request, plan) for plan in plans]
+    if request.data != "synthetic":  # open the data, to report errors early
+        plans[0].trials[0].request.prepare().problem.federation()
+    notes = grid_notes(request, grids)
+    with _locked_directory(out, request.task):
+        _write_plan(request, plans, out)
+        rounds = sum(trial.config.rounds for plan in plans for trial in plan.trials)
+        with ProgressBar(f"sweep {request.task}", total=rounds) as bar:
+            progress = SweepProgress(bar)
+            for note in notes:
+                progress.log(note)
+            with _open_backend(request.search, workers, progress) as backend:
+                run_searches(searches, BatchRunner(backend, request.select, progress).run)
+        if request.tensorboard:
+            _write_missing_events(plans)
+        algorithms = [read_results(request, p.algorithm, p.grid, p.points, p.rounds) for p in plans]
+        result = SweepResult(request, algorithms, out, notes)
+        write_results(result)
+        if request.keep == "best":
+            _remove_other_checkpoints(algorithms)
+    return result
+
+
+def _plan(request: SweepRequest, out: Path, algorithm: str, grid: Grid) -> AlgorithmPlan:
+    settings = dict(request.settings)
+    if find_task(request.task).full_test_at_end and request.data != "synthetic":
+        # Selection does not use the full test set, whose evaluation takes longer than many trials.
+        settings.setdefault("eval.final", "sample")
+
+    def make(point: Point, seed: int) -> Trial:
+        seeded = {**settings, "seed": seed}
+        return make_trial(
+            out / "trials", request.task, algorithm, point, seeded, request.data, request.tensorboard
+        )
+
+    points = [[make(point, seed) for seed in request.seeds] for point in grid_points(grid)]
+    return AlgorithmPlan(algorithm, grid, points)
+
+
+def _check_recorded_trials(plan: AlgorithmPlan, select: str) -> None:
+    """Refuse damaged trials, and longer trials that were not evaluated after the requested rounds."""
+    for trial in plan.trials:
+        record = read_trial(trial)
+        if record is None or select == TRAIN_LOSS or record.rounds <= plan.rounds:
+            continue
+        if score(record, select, plan.rounds) is None:
+            raise RunDirectoryError(
+                f"{trial.path} was run for {record.rounds} rounds and not evaluated after {plan.rounds}, so "
+                f"its {select} there is unknown; use --rounds {record.rounds}, --select {TRAIN_LOSS} or "
+                "another --out",
+                path=trial.path,
+            )
+
+
+def _make_search(request: SweepRequest, plan: AlgorithmPlan) -> Search:
+    trials = plan.trials
+    if request.search == "grid":
+        return grid_search(trials)
+    rungs = plan_evaluated_rungs(len(trials), trials[0].config, request.select)
+    if request.search == "halving":
+        return halving_search(trials, rungs)
+    from fedopt.tuning.optuna_search import default_budget, optuna_search
+
+    return optuna_search(plan.grid, trials, rungs, request.trials or default_budget(len(trials)))
+
+
+@contextmanager
+def _open_backend(search: str, workers: int | None, progress: SweepProgress) -> Iterator[Backend]:
+    """Trials of a grid and of halving run at the same time, those of Optuna one by one on all workers."""
+    if search == "optuna":
+        with open_executor("processes", workers) as executor:
+            yield SequentialBackend(executor, progress)
+    else:
+        with TrialPool(workers, progress) as pool:
+            yield pool
+
+
+def _write_missing_events(plans: Sequence[AlgorithmPlan]) -> None:
+    """Write TensorBoard event files for trials that were finished without them."""
+    for record in (read_trial(trial) for plan in plans for trial in plan.trials):
+        if record is not None and not (record.path / tensorboard.FOLDER).is_dir():
+            lines = [*record.train, *record.test]
+            tensorboard.EventFile(record.path, record.info["started"], lines).close()
+
+
+def _remove_other_checkpoints(algorithms: Sequence[AlgorithmResult]) -> None:
+    """Remove the checkpoints of all trials but the best of each algorithm."""
+    for result in algorithms:
+        for point in result.points:
+            if point is not result.best:
+                for trial in point.trials:
+                    remove_checkpoints(trial.path)
+
+
+@contextmanager
+def _locked_directory(out: Path, task: str) -> Iterator[None]:
+    """Lock `out` for this sweep. Refuse a directory of another task or with other contents."""
+    if check_directory(out, "sweep", SWEEP):
+        file = out / SWEEP
+        try:
+            other = json.loads(file.read_bytes())["task"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(
+                f"{file} is damaged ({error}); remove it to continue, or choose another --out", path=out
+            ) from error
+        if other != task:
+            raise RunDirectoryError(
+                f"{out} holds a sweep of {other}, not of {task}; choose another --out", path=out
+            )
+    lock = lock_directory(out, "sweep")
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write_plan(request: SweepRequest, plans: Sequence[AlgorithmPlan], out: Path) -> None:
+    """Write the request and the point of each trial to sweep.json."""
+    document = request._asdict() | {
+        "grid": {plan.algorithm: plan.grid for plan in plans},
+        "rounds": {plan.algorithm: plan.rounds for plan in plans},
+        "trials": {
+            plan.algorithm: {f"trials/{t.path.name}": describe(t.point) for t in plan.trials}
+            for plan in plans
+        },
+        "budget": request.trials,
+    }
+    write_atomically(out / SWEEP, json.dumps(document, indent=2, default=str) + "\n")

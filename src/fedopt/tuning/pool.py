@@ -1,0 +1,206 @@
+"""Backends that run work items: a pool of worker processes, or one trial at a time on all cores.
+
+The result of a trial does not depend on the backend.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import Counter, deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+
+from fedopt.engine.executors import available_cores
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.processes import worker_environment
+from fedopt.engine.executors.serial import Serial
+from fedopt.errors import WorkerError
+from fedopt.runs.directory import remove_temporary_files
+from fedopt.tuning.progress import SweepProgress
+from fedopt.tuning.trials import WorkItem
+from fedopt.tuning.worker import run_item
+
+_MAX_DEATHS = 3  # of worker processes, per work item
+
+
+class Backend(Protocol):
+    """Runs work items."""
+
+    def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
+        """Run all items and yield each when it is complete."""
+
+
+class SequentialBackend:
+    """Runs work items one after the other. The executor distributes the clients of a round."""
+
+    def __init__(self, executor: Executor, progress: SweepProgress) -> None:
+        self._executor, self._progress = executor, progress
+        self._rounds_run = 0
+
+    def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
+        for item in items:
+            self._progress.update(self._rounds_run, running=1)
+            run_item(item, self._executor, self._count_round)
+            self._progress.update(self._rounds_run, running=0)
+            yield item
+
+    def _count_round(self) -> None:
+        self._rounds_run += 1
+        self._progress.update(self._rounds_run, running=1)
+
+
+class TrialPool:
+    """Runs work items on several processes, each item on one core.
+
+    If a worker dies, the pool is restarted and its unfinished items resume from their checkpoints.
+    Workers end at once when the pool is closed or the main process dies.
+    """
+
+    def __init__(self, workers: int | None, progress: SweepProgress) -> None:
+        self._workers, self._progress = workers or available_cores(), progress
+        self._context = multiprocessing.get_context("spawn")
+        # Without a lock, which a killed worker could hold forever. A lost increment is harmless.
+        self._rounds_run = self._context.RawValue("q", 0)
+        self._executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> TrialPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
+        waiting, running = deque(items), dict[Future[None], WorkItem]()
+        deaths = Counter[str]()
+        try:
+            while waiting or running:
+                self._submit(waiting, running, deaths)
+                done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                if any(_is_lost(future) for future in done):
+                    self._stop()  # joins all workers, then every future is done
+                    done = set(running)
+                lost: list[WorkItem] = []
+                for future in [future for future in running if future in done]:
+                    item = running.pop(future)
+                    if _is_lost(future):
+                        remove_temporary_files(item.trial.path)
+                        _count_death(item, deaths)
+                        lost.append(item)
+                    else:
+                        future.result()
+                        self._progress.update(self._rounds_run.value, len(running))
+                        yield item
+                waiting.extendleft(reversed(lost))
+                self._progress.update(self._rounds_run.value, len(running))
+        finally:
+            if running:
+                self._stop()
+                for item in running.values():
+                    remove_temporary_files(item.trial.path)
+
+    def _submit(
+        self, waiting: deque[WorkItem], running: dict[Future[None], WorkItem], deaths: Counter[str]
+    ) -> None:
+        """Submit as many items as there are workers.
+
+        The death of a worker counts for every running item, because the pool does not name the worker.
+        Before the last attempt an item therefore runs alone.
+        """
+        is_last_attempt = any(
+            deaths[item.trial.key] == _MAX_DEATHS - 1 for item in (*running.values(), *waiting)
+        )
+        while waiting and len(running) < (1 if is_last_attempt else self._workers):
+            try:
+                future = self._start_item(waiting[0])
+            except BrokenProcessPool:  # a worker has died since the last submission
+                if running:
+                    return
+                self._stop()
+                continue
+            running[future] = waiting.popleft()
+
+    def _start_item(self, item: WorkItem) -> Future[None]:
+        """Submit an item, which may start a worker process.
+
+        A keyboard interrupt is sent to all processes of a terminal, and only the main process handles it.
+        Workers inherit a signal mask that blocks it. The resource tracker must be running before, because
+        its start would unblock the signal.
+        """
+        if self._executor is None:
+            stop, self._stop_sender = self._context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(
+                self._workers, self._context, _initialize_worker, (stop, self._rounds_run)
+            )
+        resource_tracker.ensure_running()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with worker_environment():
+                return self._executor.submit(_run_in_worker, item)
+        except OSError as error:
+            raise WorkerError(
+                f"cannot start a worker process: {error.strerror}; use fewer --workers"
+            ) from error
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _stop(self) -> None:
+        """End all workers. Trials that are running can resume from their last checkpoint."""
+        if self._executor is not None:
+            self._stop_sender.close()
+            self._executor.shutdown(cancel_futures=True)
+            self._executor = None
+
+
+def _is_lost(future: Future[None]) -> bool:
+    return future.cancelled() or isinstance(future.exception(), BrokenProcessPool)
+
+
+def _count_death(item: WorkItem, deaths: Counter[str]) -> None:
+    trial = item.trial
+    deaths[trial.key] += 1
+    if deaths[trial.key] == _MAX_DEATHS:
+        raise WorkerError(
+            f"the worker process of trial {trial.label} ({trial.path}) died {_MAX_DEATHS} times, "
+            "possibly out of memory; use fewer --workers"
+        )
+
+
+# -- in a worker process
+
+_rounds_run: Any = None  # the counter that all workers share
+
+
+def _initialize_worker(stop: Connection[Any, Any], rounds_run: Any) -> None:
+    global _rounds_run
+    _rounds_run = rounds_run
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_exit_on_close, args=(stop,), daemon=True).start()
+    torch.set_num_threads(1)
+
+
+def _exit_on_close(stop: Connection[Any, Any]) -> None:
+    """End this process when the main process closes the other end of the pipe, or dies."""
+    try:
+        stop.recv()
+    except (EOFError, OSError):
+        os._exit(1)  # files of a run are consistent at any time
+
+
+def _run_in_worker(item: WorkItem) -> None:
+    run_item(item, Serial(), _count_round)
+
+
+def _count_round() -> None:
+    _rounds_run.value += 1

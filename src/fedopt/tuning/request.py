@@ -1,0 +1,110 @@
+"""The request of a sweep: its options, their validation, and the grid of each algorithm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.errors import ConfigError, unknown
+from fedopt.tasks import find_task
+from fedopt.tuning.grid import Grid, check_grid, paper_grid, read_grid, remove_unused_tau
+from fedopt.tuning.scores import check_selection
+
+SEARCHES = ("grid", "halving", "optuna")
+KEEP = ("best", "all")  # the trials whose checkpoints are kept at the end
+
+
+class SweepRequest(NamedTuple):
+    """The options of `fedopt sweep`."""
+
+    task: str
+    algorithms: Sequence[str]
+    grid: str = "paper"
+    settings: Mapping[str, Any] = {}
+    seeds: Sequence[int] = (0,)
+    data: str = "synthetic"
+    select: str = TRAIN_LOSS
+    search: str = "grid"
+    trials: int | None = None  # per algorithm, with --search optuna
+    keep: str = "best"
+    tensorboard: bool = False
+
+    @property
+    def compared_metric(self) -> str:
+        """The metric of heat maps and of the share of trials near the best.
+
+        It is the task's metric if trials are selected by training loss, as in the paper's figures.
+        """
+        return find_task(self.task).metric if self.select == TRAIN_LOSS else self.select
+
+
+def read_grids(request: SweepRequest) -> dict[str, Grid]:
+    """Validate the request and return the grid of each algorithm."""
+    _check_options(request)
+    task = find_task(request.task)
+    check_selection(task, request.select)
+    given = None if request.grid.strip() == "paper" else read_grid(request.grid)
+    grids: dict[str, Grid] = {}
+    for algorithm in request.algorithms:
+        if given is None:
+            grid = paper_grid(task, algorithm, request.settings)
+        else:
+            grid = remove_unused_tau(given, task, algorithm, request.settings)
+        if not grid:
+            raise ConfigError(
+                f"--grid has only tau, which {algorithm} does not have; add client_lr or server_lr, or leave "
+                f"{algorithm} out",
+                keys=["server.tau"],
+            )
+        check_grid(grid, request.settings)
+        grids[algorithm] = grid
+    return grids
+
+
+def _check_options(request: SweepRequest) -> None:
+    names, search = request.algorithms, request.search
+    find_task(request.task)
+    if not names:
+        raise ConfigError(
+            "--algorithm is empty; for example --algorithm fedavg,fedadagrad", keys=["algorithm"]
+        )
+    if len(set(names)) < len(names):
+        raise ConfigError(
+            "--algorithm names an algorithm twice; a sweep has one grid for each", keys=["algorithm"]
+        )
+    if search not in SEARCHES:
+        raise unknown("search", search, SEARCHES)
+    if request.keep not in KEEP:
+        raise unknown("value of --keep", request.keep, KEEP)
+    if search != "grid" and len(request.seeds) > 1:
+        raise ConfigError(
+            f"--seeds cannot be combined with --search {search}; use --search grid or one seed",
+            keys=["seeds"],
+        )
+    if request.trials is not None and (search != "optuna" or request.trials < 1):
+        raise ConfigError("--trials needs --search optuna and a number of at least 1", keys=["trials"])
+
+
+def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
+    """Return a note for each algorithm whose grid lacks the tau axis that the user gave."""
+    if request.grid.strip() == "paper" or "tau" not in read_grid(request.grid):
+        return []
+    return [
+        f"{algorithm} has no tau, so its grid has the {math.prod(map(len, grid.values()))} points of "
+        f"{' and '.join(grid)}"
+        for algorithm, grid in grids.items()
+        if "tau" not in grid
+    ]
+
+
+def default_directory(request: SweepRequest, grids: Mapping[str, Grid]) -> Path:
+    """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds."""
+    settings = {key: value for key, value in request.settings.items() if key != "rounds"}
+    identity = [grids, settings, list(request.seeds), request.data]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:6]
+    return Path("runs") / request.task / f"sweep-{digest}"

@@ -1,0 +1,92 @@
+"""Trials: one training run per point of a grid and seed.
+
+The directory of a trial follows from its configuration, so a repeated sweep finds its earlier trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedopt.errors import RunDirectoryError, UserError
+from fedopt.runs.config import Config
+from fedopt.runs.prepare import RunRequest
+from fedopt.runs.records import RunRecord, read_run
+from fedopt.tuning.grid import Point, describe, point_settings
+
+_HASH_DIGITS = 12  # enough to distinguish thousands of trials
+
+
+class Trial(NamedTuple):
+    """One run of a sweep: what to run, in which directory, at which point of the grid."""
+
+    request: RunRequest
+    config: Config  # resolved from the request
+    path: Path
+    point: Point
+
+    @property
+    def command(self) -> str:
+        """The command that reproduces this run."""
+        return self.request.command(self.path)
+
+    @property
+    def key(self) -> str:
+        """The path as text, which identifies a trial."""
+        return str(self.path)
+
+    @property
+    def label(self) -> str:
+        """The algorithm and the point, for messages."""
+        return f"{self.config.algorithm} {describe(self.point)}"
+
+
+class WorkItem(NamedTuple):
+    """Run a trial until round `until` is complete. The trial resumes from its newest checkpoint."""
+
+    trial: Trial
+    until: int
+
+
+def make_trial(
+    root: Path,
+    task: str,
+    algorithm: str,
+    point: Point,
+    settings: Mapping[str, Any],
+    data: str = "synthetic",
+    tensorboard: bool = False,
+) -> Trial:
+    """Resolve the configuration at `point` with the other `settings`, and name its directory in `root`.
+
+    The number of rounds does not change the directory.
+    """
+    settings = {**settings, **point_settings(point)}
+    request = RunRequest(task, algorithm, settings, data, tensorboard=tensorboard)
+    config = request.prepare().config
+    path = root / f"{algorithm}-{config.short_hash(_HASH_DIGITS)}"
+    return Trial(request.with_settings(rounds=config.rounds), config, path, point)
+
+
+def read_trial(trial: Trial) -> RunRecord | None:
+    """Read the run directory of a trial. Return None if the trial has not started."""
+    if not (trial.path / "config.toml").is_file():
+        return None
+    try:
+        return read_run(trial.path)
+    except UserError as error:
+        raise RunDirectoryError(
+            f"{error}; restore it, or remove {trial.path} to run this trial again", path=trial.path
+        ) from error
+
+
+def is_finished(record: RunRecord, rounds: int) -> bool:
+    """Whether a trial has been run for all `rounds`, or has diverged."""
+    return record.status == "diverged" or (record.status == "done" and record.rounds >= rounds)
+
+
+def is_complete(record: RunRecord, item: WorkItem) -> bool:
+    """Whether the files of a trial already contain all that a work item asks for."""
+    rounds = item.trial.config.rounds
+    return is_finished(record, rounds) or (item.until < rounds and item.until <= record.rounds)

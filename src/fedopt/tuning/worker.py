@@ -1,0 +1,78 @@
+"""Execution of one work item in the current process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.loop import Step
+from fedopt.engine.problem import Problem
+from fedopt.errors import Diverged, FedoptError, RunError
+from fedopt.runs.config import Config
+from fedopt.runs.execute import execute
+from fedopt.runs.shared_data import SharedData, open_data
+from fedopt.tuning.trials import Trial, WorkItem
+
+
+def run_item(item: WorkItem, executor: Executor, on_round: Callable[[], None]) -> None:
+    """Start or resume a trial and run it to the round of the work item. Call `on_round` after each round.
+
+    A diverged trial is a regular outcome, which its run directory records. Other errors name the trial.
+    """
+    trial = item.trial
+
+    def on_step(step: Step) -> None:
+        if step.position.round > 0:
+            on_round()
+
+    try:
+        config, problem, better, initial = trial.request.prepare()
+        execute(
+            config,
+            problem,
+            executor,
+            out=trial.path,
+            command=trial.command,
+            better=better,
+            initial=initial,
+            on_step=on_step,
+            tensorboard=trial.request.tensorboard,
+            data=_open_data(_DataRequest.of(config, problem)),
+            until=item.until,
+        )
+    except Diverged:
+        pass
+    except FedoptError as error:
+        error.args = (_message(trial, error, str(error)),)
+        raise
+    except Exception as error:  # raised by the data or the model
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise RunError(_message(trial, RunError(), text)) from error
+
+
+def _message(trial: Trial, error: FedoptError, text: str) -> str:
+    path = "" if str(trial.path) in text else f" ({trial.path})"
+    remedy = "; finished trials are kept, the same command continues" if isinstance(error, RunError) else ""
+    return f"trial {trial.label}{path}: {text}{remedy}"
+
+
+@dataclass(frozen=True)
+class _DataRequest:
+    """The data of a problem. Requests of trials with the same data options are equal."""
+
+    key: str
+    problem: Problem = field(compare=False)
+    sample: int = field(compare=False)
+
+    @classmethod
+    def of(cls, config: Config, problem: Problem) -> _DataRequest:
+        options = [config.task, config.algorithm == "centralized", config.data, config.eval.sample]
+        return cls(json.dumps(options, sort_keys=True), problem, config.eval.sample)
+
+
+@lru_cache(maxsize=2)
+def _open_data(request: _DataRequest) -> SharedData:
+    return open_data(request.problem, request.sample)
