@@ -18,10 +18,8 @@ from own_clients import (
 )
 from safetensors.torch import save_file
 from torch import nn
-from written import read_info
 
 import fedopt
-from fedopt.engine.loop import Step
 from fedopt.errors import ConfigError, ModelError, RunDirectoryError, UnknownName
 
 
@@ -151,17 +149,3 @@ def test_frozen_weights_of_the_file_must_match_the_model(tmp_path: Path) -> None
 def test_dataset_that_is_not_imported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDOPT_DATA", str(tmp_path))
     assert_refused(lambda: fedopt.run("shakespeare", data="shakespeare"), fedopt.UserError)
-
-
-def test_run_interrupted_by_a_callback_can_be_resumed(tmp_path: Path) -> None:
-    class Enough(Exception):
-        pass
-
-    def stop(step: Step) -> None:
-        if step.position.round == 1:
-            raise Enough
-
-    with pytest.raises(Enough):
-        train(make_task(), out=tmp_path / "run", callback=stop)
-    assert read_info(tmp_path / "run")["status"] == "running"
-    assert train(make_task(), out=tmp_path / "run").x_sha256 == train(make_task()).x_sha256

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedopt.algorithms import Algorithm, ClientResult, Optimizer
     from fedopt.api import LoadedRun, RunRequest, compare, evaluate, export, load, own_task, run, run_seeds
     from fedopt.errors import FedoptError, RunError, UserError
+    from fedopt.runs.callbacks import STOP
     from fedopt.runs.result import RunResult
     from fedopt.version import __version__
 
@@ -27,6 +28,7 @@ __all__ = [
     "RunError",
     "RunRequest",
     "RunResult",
+    "STOP",
     "UserError",
     "__version__",
     "compare",
@@ -47,6 +49,7 @@ _MODULES = {
     "RunError": "fedopt.errors",
     "RunRequest": "fedopt.api",
     "RunResult": "fedopt.runs.result",
+    "STOP": "fedopt.runs.callbacks",
     "UserError": "fedopt.errors",
     "__version__": "fedopt.version",
     "compare": "fedopt.api",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from fedopt.algorithms import Algorithm
-from fedopt.algorithms.state import map_vectors
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.base import Executor
@@ -22,6 +19,7 @@ from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError,
 from fedopt.files import Log, no_log
 from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
+from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
 from fedopt.runs.discover import find_runs
 from fedopt.runs.evaluation import evaluate as evaluate
@@ -51,7 +49,7 @@ def run(
     workers: int | None = None,
     out: StrPath | None = None,
     init: StrPath | None = None,
-    callback: Callable[[Step], None] | None = None,
+    callback: Callback | Sequence[Callback] | None = None,
     buffers: str | None = None,
     tensorboard: bool = False,
     device: str = "cpu",
@@ -73,7 +71,11 @@ def run(
         workers: number of worker processes; one per core by default.
         out: run directory. An existing run is resumed.
         init: safetensors file with the initial weights.
-        callback: called after every round.
+        callback: a function, or several, called with a `Step` after every round and once before the first
+            round of a new run. `step.evaluation` has the metrics if the model was evaluated, otherwise
+            None. The vectors are copies that stay valid. If a callback returns `fedopt.STOP`, the run ends
+            after this round with a checkpoint, and the same call resumes it. If a callback raises an
+            error, the run ends with a checkpoint and a `ModelError` that names the callback.
         buffers: "refuse" or "freeze" models with running statistics.
         tensorboard: also write TensorBoard event files.
         device: "cpu", "cuda", "mps", or "auto" for the best one available. Other devices than the CPU
@@ -109,7 +111,7 @@ def run_prepared(
     workers: int | None = None,
     out: Path | None = None,
     command: str = "",
-    callback: Callable[[Step], None] | None = None,
+    callback: Callback | Sequence[Callback] | None = None,
     tensorboard: bool = False,
     progress: bool = False,
 ) -> RunResult:
@@ -125,23 +127,23 @@ def _execute(
     command: str,
     tensorboard: bool,
     progress: bool,
-    callback: Callable[[Step], None] | None = None,
+    callback: Callback | Sequence[Callback] | None = None,
     heading: str = "",
 ) -> RunResult:
     config, problem, better, initial = prepared
-    observers = [_with_copies(callback)] if callback else []
+    callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
+    observers = [combine_callbacks(callbacks)] if callbacks else []
     log: Log = no_log
     with ExitStack() as stack:
         if progress:
             bar = stack.enter_context(ProgressBar(config.algorithm, config.rounds))
             log = bar.log
-            observers.append(RunProgress(bar, config).on_step)
+            observers.insert(0, RunProgress(bar, config).on_step)
             if heading:
                 log(heading)
 
-        def on_step(step: Step) -> None:
-            for observe in observers:
-                observe(step)
+        def on_step(step: Step) -> object:
+            return [observe(step) for observe in observers][-1] if observers else None
 
         return execute(
             config,
@@ -155,17 +157,6 @@ def _execute(
             log=log,
             tensorboard=tensorboard,
         )
-
-
-def _with_copies(callback: Callable[[Step], None]) -> Callable[[Step], None]:
-    """Pass copies of the state to the callback, because the next round overwrites the vectors."""
-
-    def on_step(step: Step) -> None:
-        position = step.position
-        state = map_vectors(position.state, torch.clone)
-        callback(step._replace(position=position._replace(state=state)))
-
-    return on_step
 
 
 def default_directory(config: Config, *, several_seeds: bool = False) -> Path:

@@ -60,6 +60,12 @@ class CheckpointSection(Section):
     keep: Count
 
 
+class StopSection(Section):
+    metric: str = "loss"  # of the evaluations during training
+    patience: Index = 0  # evaluations without improvement after which the run ends; 0: never
+    min_delta: Annotated[float, Ge(0)] = 0.0  # an improvement is larger than this
+
+
 class Config(Section):
     """A resolved configuration. Build it with `resolve`, `read_config` or `from_document`."""
 
@@ -83,6 +89,7 @@ class Config(Section):
     model: dict[str, Any] = Field(default_factory=dict)  # empty for a user-defined model
     eval: EvalSection
     checkpoint: CheckpointSection
+    stop: StopSection = Field(default_factory=StopSection)  # early stopping
 
     def __reduce__(self) -> tuple[Any, ...]:  # generated classes cannot be pickled by name
         return from_document, (self.document(),)
@@ -95,10 +102,8 @@ class Config(Section):
         return tomli_w.dumps(self.document())
 
     def identity(self) -> dict[str, Any]:
-        """All keys except `rounds`, because a run can be extended."""
-        document = self.document()
-        del document["rounds"]
-        return document
+        """All keys except `rounds` and `stop`, which decide only how long a run is."""
+        return {key: value for key, value in self.document().items() if key not in ("rounds", "stop")}
 
     def short_hash(self, digits: int = 6, *, ignore: Collection[str] = ()) -> str:
         """A hash of the identity without the keys in `ignore`."""

@@ -60,7 +60,10 @@ class RunDirectory:
                     "another --out",
                     path=self.path,
                 )
-            if self.config.rounds > existing.rounds:
+            stops_differ = (existing.stop.patience or self.config.stop.patience) and (
+                existing.stop != self.config.stop
+            )
+            if self.config.rounds > existing.rounds or stops_differ:
                 write_atomically(config_file, self.config.toml())
         else:
             self.info = info

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fedopt.algorithms import Algorithm, State, Vector
 from fedopt.data import Federation
@@ -22,15 +22,15 @@ from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.build_problem import build_plan
+from fedopt.runs.callbacks import STOP, Callback
 from fedopt.runs.config import Config
 from fedopt.runs.directory import RunDirectory
-from fedopt.runs.metrics_log import MetricsLog, finite_or_none, metrics_lines
+from fedopt.runs.early_stopping import has_stopped_improving, lower_is_better
+from fedopt.runs.metrics_log import MetricsLine, MetricsLog, finite_or_none, metrics_lines
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.runs.result import RunResult, vector_sha256
 from fedopt.runs.shared_data import SharedData, open_data
 from fedopt.version import __version__
-
-OnStep = Callable[[Step], None]
 
 
 def execute(
@@ -42,7 +42,7 @@ def execute(
     command: str = "",
     better: str = "higher",
     initial: Vector | None = None,
-    on_step: OnStep | None = None,
+    on_step: Callback | None = None,
     log: Log = no_log,
     tensorboard: bool = False,
     data: SharedData | None = None,
@@ -50,9 +50,10 @@ def execute(
 ) -> RunResult:
     """Run `config` on `executor`. With `out`, write a run directory, or resume the run in it.
 
-    With `until`, stop after that round with a checkpoint and the status "pruned"; a later call resumes the
-    run. Evaluations and results are those of a run of `config.rounds` rounds. `data` is the opened data of
-    an earlier run in this process. If the run fails or diverges, run.json records it.
+    `on_step` is called after every round. If it returns `STOP`, the run ends with a checkpoint and the status
+    "stopped"; a later call resumes the run. With `until`, the same happens after that round, with the status
+    "pruned". Evaluations are those of a run of `config.rounds` rounds. `data` is the opened data of an
+    earlier run in this process. If the run fails or diverges, run.json records it.
     """
     if tensorboard:
         _check_event_files(out)
@@ -72,7 +73,7 @@ def execute(
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     directory = RunDirectory(out, config, info) if out else None
-    run = _Run(config, problem, executor, data, directory, log)
+    run = _Run(config, problem, executor, data, directory, better, log)
     try:
         run.open(initial, tensorboard)
         if run.is_finished:
@@ -107,6 +108,7 @@ class _Run:
         executor: Executor,
         data: SharedData,
         directory: RunDirectory | None,
+        better: str,
         log: Log,
     ) -> None:
         self.config = config
@@ -116,6 +118,7 @@ class _Run:
         self.directory = directory
         self.log = log
         self.seconds = 0.0
+        self._stops_at_lower = lower_is_better(config.stop.metric, next(iter(problem.metrics)), better)
         self._saved_round = 0  # of the newest checkpoint
 
     def open(self, initial: Vector | None, event_file: bool) -> None:
@@ -139,18 +142,21 @@ class _Run:
 
     @property
     def is_finished(self) -> bool:
-        return bool(self.directory and self.directory.done and self.position.round >= self.config.rounds)
+        if self.directory is None or not self.directory.done:
+            return False
+        return self.position.round >= self.config.rounds or self._has_stopped_improving
 
     def finished_result(self) -> RunResult:
         assert self.directory is not None
         self.log(f"{self.directory.path} is finished: {self.position.round} rounds")
         return self._result(self.directory.info.get("full_test"))
 
-    def train(self, last: int, on_step: OnStep | None) -> RunResult:
+    def train(self, last: int, on_step: Callback | None) -> RunResult:
         """Train up to round `last`."""
         config, position = self.config, self.position
+        began = time.monotonic() - self.seconds
         if position.round >= last < config.rounds:
-            return self._prune()
+            return self._pause("pruned")
         if position.round:
             self.log(f"continuing after round {position.round}")
         self.executor.load(self.problem, self.data.federation, self.data.sample)
@@ -163,22 +169,51 @@ class _Run:
             config.seed,
             self.table,
         )
-        began = time.monotonic() - self.seconds
         with closing(train(setup, self.plan, position)) as steps:
-            for step in steps:
+            for step in () if self._has_stopped_improving else steps:
                 self._record(step, time.monotonic() - began)
-                if on_step:
-                    on_step(step)
-                if step.position.round == last < config.rounds and not self._is_stalled:
-                    return self._prune()
+                stops = on_step is not None and self._call(on_step, step) is STOP
+                if self._is_stalled:
+                    continue  # the next step raises the error
+                if self._has_stopped_improving:
+                    break
+                if step.position.round == last < config.rounds:
+                    return self._pause("pruned")
+                if stops and step.position.round < config.rounds:
+                    return self._pause("stopped")
         if self.executor.fallback_reason:
             self.log(f"clients were trained one after the other: {self.executor.fallback_reason}")
+        return self._finish(began)
+
+    def _call(self, on_step: Callback, step: Step) -> object:
+        try:
+            return on_step(step)
+        except FedoptError:
+            self.checkpoint()
+            raise
+
+    @property
+    def _has_stopped_improving(self) -> bool:
+        return has_stopped_improving(
+            self._planned_evaluations(self.config.rounds), self.config.stop, self._stops_at_lower
+        )
+
+    def _finish(self, began: float) -> RunResult:
+        """Record the final result, after the last round or early stopping."""
+        config, done = self.config, self.position.round
+        outcome: dict[str, Any] = {"status": "done"}
+        if done < config.rounds:
+            self.checkpoint()
+            stop = config.stop
+            message = f"early stopping: {stop.metric} has not improved in {stop.patience} evaluations"
+            self.log(f"{message}; stopped after round {done}")
+            outcome |= {"message": message, "rounds": config.rounds, "rounds_done": done}
         full_test = self._measure_full_test() if config.eval.final == "full" else None
         self.seconds = time.monotonic() - began
         result = self._result(full_test)
         if self.directory:
-            summary = result.summary()
-            self.directory.update(status="done", **{key: summary[key] for key in summary if key != "run"})
+            summary = {key: value for key, value in result.summary().items() if key != "run"}
+            self.directory.update(**summary | outcome)
         return result
 
     def _record(self, step: Step, seconds: float) -> None:
@@ -202,10 +237,10 @@ class _Run:
         """Whether too many rounds in a row had no finite update."""
         return self.position.stalled >= self.config.patience
 
-    def _prune(self) -> RunResult:
+    def _pause(self, status: str) -> RunResult:
         """Stop before the last round; a later execution resumes here."""
         self.checkpoint()
-        self.record_end("pruned", f"stopped after round {self.position.round}")
+        self.record_end(status, f"stopped after round {self.position.round}")
         return self._result(None)
 
     def record_end(self, status: str, message: str) -> None:
@@ -236,16 +271,16 @@ class _Run:
             parts = evaluate_clients(self.executor, self.position.state.x, "test", clients)
         return {name: finite_or_none(value) for name, value in means(parts).items()}
 
+    def _planned_evaluations(self, rounds: int) -> list[MetricsLine]:
+        """The evaluations of a run of `rounds` rounds. An extended run has others, which do not count."""
+        assert self.metrics is not None
+        every, last_every = self.config.eval.every, self.config.eval.last_every
+        return [line for line in self.metrics.test if is_evaluated(line["round"], rounds, every, last_every)]
+
     def _result(self, full_test: dict[str, float | None] | None) -> RunResult:
         assert self.metrics is not None
         config, x, rounds = self.config, self.position.state.x.clone(), self.position.round
         metric = next(iter(self.problem.metrics))
-        # An extended run has more evaluations than a run of its length; these do not count.
-        planned = [
-            line
-            for line in self.metrics.test
-            if is_evaluated(line["round"], rounds, config.eval.every, config.eval.last_every)
-        ]
         return RunResult(
             task=config.task,
             algorithm=config.algorithm,
@@ -253,7 +288,7 @@ class _Run:
             seed=config.seed,
             train_loss=mean_over_last_rounds(self.metrics.train, "loss", rounds),
             metric=metric,
-            value=mean_over_last_rounds(planned, metric, rounds),
+            value=mean_over_last_rounds(self._planned_evaluations(rounds), metric, rounds),
             params=len(x),
             x_sha256=vector_sha256(x),
             seconds=round(self.seconds, 3),

@@ -43,6 +43,11 @@ class RunRecord(NamedTuple):
         return str(self.info.get("status", "unknown"))
 
     @property
+    def stopped_early(self) -> bool:
+        """Whether early stopping ended the run before its last round."""
+        return self.status == "done" and "rounds_done" in self.info
+
+    @property
     def metric(self) -> str:
         """The task's metric; from the first evaluation if run.json does not name it."""
         names = [key for line in self.test[:1] for key in line if key not in NOT_METRICS]
@@ -170,8 +175,9 @@ def _metrics_line(row: bytes) -> dict[str, Any]:
 def _check_complete(file: Path, info: dict[str, Any], rounds: Sequence[int]) -> None:
     """Check that no round is missing, because means over the last rounds would be wrong."""
     missing = next((at for at, found in enumerate(rounds, start=1) if at != found), None)
-    if missing is None and info.get("status") == "done" and isinstance(info.get("rounds"), int):
-        missing = len(rounds) + 1 if len(rounds) < info["rounds"] else None
+    last = info.get("rounds_done", info.get("rounds"))
+    if missing is None and info.get("status") == "done" and isinstance(last, int):
+        missing = len(rounds) + 1 if len(rounds) < last else None
     if missing is not None:
         raise _damaged(file, f": damaged: the line of round {missing} is missing")
 

@@ -122,6 +122,9 @@ def _defaults(
         "eval.final": "full" if task.full_test_at_end and source != "synthetic" else "sample",
         "checkpoint.every": 10,
         "checkpoint.keep": 2,
+        "stop.metric": task.metric,
+        "stop.patience": 0,
+        "stop.min_delta": 0.0,
     }
     for side, optimizer in (("client", client), ("server", server)):
         options: dict[str, Any] = {}
@@ -202,7 +205,12 @@ def _conflicts(
         if f"{side}.first_step" in settings and values.get(f"{side}.bias_correction") is False:
             message = f"{side}.first_step would be ignored without {side}.bias_correction=true"
             problems.append((f"{side}.first_step", message))
-    for key, allowed in {"loss.reduction": ("mean", "sum"), **task.choices}.items():
+    if values["stop.patience"] == 0:
+        for key in ("stop.metric", "stop.min_delta"):
+            if key in settings:
+                problems.append((key, f"{key} would be ignored without stop.patience"))
+    choices = {"loss.reduction": ("mean", "sum"), "stop.metric": ("loss", *task.metrics), **task.choices}
+    for key, allowed in choices.items():
         if values[key] not in allowed:
             problems.append((key, str(unknown(key, str(values[key]), allowed))))
     return problems

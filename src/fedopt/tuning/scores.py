@@ -8,7 +8,8 @@ from fedopt.analysis.summary import TRAIN_LOSS, is_trained
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.errors import unknown
 from fedopt.runs.directory import OUTCOME
-from fedopt.runs.records import LAST_ROUNDS, LOWER_IS_BETTER, RunRecord, mean_over_last_rounds
+from fedopt.runs.early_stopping import lower_is_better as metric_is_lower_better
+from fedopt.runs.records import LAST_ROUNDS, RunRecord, mean_over_last_rounds
 from fedopt.tasks import Task, find_task
 from fedopt.tuning.trials import WorkItem, read_trial
 
@@ -21,17 +22,16 @@ def check_selection(task: Task, select: str) -> None:
 
 
 def lower_is_better(task: Task, select: str) -> bool:
-    if select == task.metric:
-        return task.better == "lower"
-    return select == TRAIN_LOSS or select in LOWER_IS_BETTER
+    return select == TRAIN_LOSS or metric_is_lower_better(select, task.metric, task.better)
 
 
 def score(record: RunRecord, select: str, rounds: int, last: int = LAST_ROUNDS) -> float | None:
     """Return the score of a run of `rounds` rounds: the mean of `select` over its `last` rounds.
 
     A longer run is scored as if it had ended after `rounds`. The result is None if the run diverged before,
-    is shorter, or was not evaluated after `rounds`.
+    is shorter, or was not evaluated after `rounds`. A run that early stopping ended is scored at its end.
     """
+    rounds = _scored_round(record, rounds)
     if not _is_trained_until(record, rounds):
         return None
     if select == TRAIN_LOSS:
@@ -55,6 +55,7 @@ def rung_score(record: RunRecord, select: str, rung: int, last: int) -> float | 
 
     If no evaluation lies in this window, the most recent one before it counts.
     """
+    rung = _scored_round(record, rung)
     if select == TRAIN_LOSS or not _is_trained_until(record, rung):
         return score(record, select, rung, last)
     lines = [line for line in record.test if 1 <= line["round"] <= rung]
@@ -101,6 +102,10 @@ def _planned_evaluations(record: RunRecord, rounds: int) -> list[dict[str, Any]]
         for line in record.test
         if line["round"] <= rounds and is_evaluated(line["round"], rounds, every, last_every)
     ]
+
+
+def _scored_round(record: RunRecord, round: int) -> int:
+    return min(round, record.rounds) if record.stopped_early else round
 
 
 def _is_trained_until(record: RunRecord, round: int) -> bool:

@@ -82,11 +82,14 @@ def read_trial(trial: Trial) -> RunRecord | None:
 
 
 def is_finished(record: RunRecord, rounds: int) -> bool:
-    """Whether a trial has been run for all `rounds`, or has diverged."""
-    return record.status == "diverged" or (record.status == "done" and record.rounds >= rounds)
+    """Whether a trial has been run for all `rounds`, has diverged, or was ended by early stopping."""
+    is_done = record.status == "done" and (record.rounds >= rounds or record.stopped_early)
+    return record.status == "diverged" or is_done
 
 
 def is_complete(record: RunRecord, item: WorkItem) -> bool:
     """Whether the files of a trial already contain all that a work item asks for."""
-    rounds = item.trial.config.rounds
+    rounds, stop = item.trial.config.rounds, item.trial.config.stop
+    if record.stopped_early and record.config.get("stop") != stop.model_dump():
+        return False
     return is_finished(record, rounds) or (item.until < rounds and item.until <= record.rounds)
