@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from typed import FinishedRun, SeededRuns, run_small
+from worker_pool import Pool
 
 from fedopt.engine.executors.processes import Processes
 from fedopt.runs.records import RunRecord
@@ -21,7 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # more threads would compete for the same cores
 
-Pool = Callable[[int], Processes]
+pytest_plugins = ["bench_fixtures", "data_fixtures", "tuning_fixtures"]  # in tests/support
 
 
 @pytest.fixture(scope="session")

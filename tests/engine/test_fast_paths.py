@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from training import CASES, assert_same, task_problem, train_clients
+from worker_pool import Pool
 
 import fedopt
-from conftest import Pool
 from fedopt.algorithms import OPTIMIZERS, Algorithm, ClientResult, Optimizer, Vector, Work, adam, sgd
 from fedopt.algorithms import fedopt as fedopt_algorithm
 from fedopt.algorithms.base import Round

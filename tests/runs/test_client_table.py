@@ -10,9 +10,9 @@ import pytest
 import small
 import torch
 from run_cases import ROUNDS, interrupted, rows, train
+from worker_pool import Pool
 from written import read_info, read_lines
 
-from conftest import Pool
 from fedopt.engine.sampling import uniform
 from fedopt.errors import RunError
 from fedopt.runs.client_table import DiskTable

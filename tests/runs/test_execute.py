@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import small
 from run_cases import ROUNDS, train
+from worker_pool import Pool
 from written import read_info, read_lines
 
-from conftest import Pool
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.loop import Step
 from fedopt.errors import Diverged, UserError

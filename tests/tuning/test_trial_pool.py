@@ -90,7 +90,7 @@ def test_interrupt_exits_with_130_and_leaves_no_process(tmp_path: Path, moment: 
         stdout, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
         assert stderr.splitlines() == [
-            "interrupted; the same command continues from the last checkpoint, if any"
+            "interrupted; the same command resumes from the last checkpoint, if any"
         ]
         wait_for(lambda: not group_pids(process), seconds=20)
     assert temporary_files(out) == []

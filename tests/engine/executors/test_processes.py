@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import small
 import torch
+from worker_pool import Pool
 
-from conftest import Pool
 from fedopt.engine.executors import processes
 from fedopt.engine.executors.load_balancing import JobQueues
 from fedopt.engine.executors.processes import Processes

@@ -12,8 +12,8 @@ import pytest
 import small
 import torch
 from training import train_clients
+from worker_pool import Pool
 
-from conftest import Pool
 from fedopt.algorithms import Algorithm, ClientResult, Work
 from fedopt.algorithms.base import Round
 from fedopt.algorithms.state import map_vectors
