@@ -1,6 +1,8 @@
 """Client data: federations, the store of imported datasets, importing, partitions, synthetic datasets.
 
 federation  clients and their examples
+structure   nested arrays as flat tuples
+client_data the data of a client in every accepted form
 store/      imported datasets as memory-mapped arrays
 importing/  import public files or a user's table into a store
 readers/    one module per file format

@@ -16,7 +16,7 @@ from fedopt.engine.problem import Problem
 from fedopt.models.capabilities import SelfUpdating
 from fedopt.models.flat import Flat, updating_in_backward
 from fedopt.models.sparse_rows import SparseRows
-from fedopt.tasks.base import Batch
+from fedopt.tasks.batch import Batch, count_examples
 
 
 def tensors(arrays: Arrays, rows: np.ndarray | slice) -> tuple[Tensor, ...]:
@@ -95,7 +95,7 @@ class ClientWork:
 
     def _objective(self, batch: Batch) -> Tensor:
         inputs, targets = batch
-        n = len(targets)
+        n = count_examples(targets)
         objective, loss = self._problem.objective(self._flat.module, inputs, targets, n)
         self._losses.append((n, loss))
         return objective

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
 from fedopt.tasks.base import Loss, Metric, Prepare, Touched
+from fedopt.tasks.batch import Nested, call_model
 
 # Called with "client" around a client's training and with "pass" around each forward and backward pass;
 # the second argument is the round.
@@ -74,8 +75,8 @@ class Problem:
     def objective(
         self,
         module: nn.Module,
-        inputs: Tensor,
-        targets: Tensor,
+        inputs: Nested,
+        targets: Nested,
         examples: int | Tensor,
         weights: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -83,7 +84,7 @@ class Problem:
 
         `weights` are the weights of the rows in the mean loss. None means equal weights.
         """
-        losses = self.loss(module(inputs), targets)
+        losses = self.loss(call_model(module, inputs), targets)
         mean = losses.mean() if weights is None else (losses * weights).sum()
         objective = mean * examples if self.reduction == "sum" else mean
         if self.penalty is not None:

@@ -21,6 +21,7 @@ from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.models.capabilities import self_updating_layers
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import SparseRows
+from fedopt.tasks.batch import call_model, count_examples
 
 EVAL_BATCH = 100  # examples, as in the authors' code; fixed, because the sum depends on the batches
 
@@ -263,9 +264,10 @@ class Worker:
             for start in range(0, n, EVAL_BATCH):
                 rows = slice(start, start + EVAL_BATCH)
                 inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
-                outputs = self.flat.module(inputs)
+                outputs = call_model(self.flat.module, inputs)
                 losses = self.problem.loss(outputs, targets)
-                loss += float(losses.cpu().double().sum()) if losses.ndim else float(losses) * len(targets)
+                examples = count_examples(targets)
+                loss += float(losses.cpu().double().sum()) if losses.ndim else float(losses) * examples
                 for name, metric in self.problem.metrics.items():
                     sums[name] += [float(part.cpu().double().sum()) for part in metric(outputs, targets)]
         return EvaluationSums(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedopt.data import Arrays, Federation
+from fedopt.tasks.batch import Batch
 
-# inputs and targets
-Batch = tuple[Tensor, Tensor]
 # (examples of a batch, generator for augmentation in training or None in evaluation, **options) -> batch
 Prepare = Callable[..., Batch]
 # (outputs, targets, **options) -> the loss of each example, or their mean as a scalar
 Loss = Callable[..., Tensor]
 # (outputs, targets) -> numerator and denominator of each example; the metric is sum / sum
-Metric = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Metric = Callable[..., tuple[Tensor, Tensor]]
 # (examples of a client, number of rows of the first parameter) -> the rows that the examples use, ascending,
 # and the examples renumbered for a model that has only these rows. Both models give the same outputs.
 Touched = Callable[[Arrays, int], tuple[NDArray[np.int64], Arrays]]

@@ -13,7 +13,8 @@ from fedopt.data import Arrays, Federation
 from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import cifar as synthetic_cifar
 from fedopt.models.resnet import ResNet18
-from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
+from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
+from fedopt.tasks.batch import Batch
 from fedopt.tasks.metrics import accuracy, cross_entropy
 from fedopt.tasks.task_data import ColumnSplit, encode_federation, flat_column, open_splits
 

@@ -16,7 +16,8 @@ from fedopt.data import Arrays, Federation
 from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import emnist as synthetic_emnist
 from fedopt.models.emnist import ACTIVATIONS, Autoencoder, CharacterCNN
-from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
+from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
+from fedopt.tasks.batch import Batch
 from fedopt.tasks.metrics import accuracy, cross_entropy, mse, squared_error
 from fedopt.tasks.task_data import ColumnSplit, encode_federation, flat_column, open_splits
 

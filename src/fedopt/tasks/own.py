@@ -13,42 +13,68 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.data import Arrays, Federation, Split, from_arrays, from_function
+from fedopt.data import Arrays, Federation, Split, from_function
+from fedopt.data.client_data import ExampleFormat, is_dataset, open_clients
 from fedopt.data.store import StoredSplit, open_store
+from fedopt.data.structure import Structure
 from fedopt.errors import DataError
 from fedopt.models.flat import check_copyable
 from fedopt.tasks.base import Task
+from fedopt.tasks.batch import Batch, map_tensors
 from fedopt.tasks.metrics import accuracy
 
-# Client id -> (inputs, targets), a function from an id to such a pair, or the directory of an imported table.
-Clients = Mapping[str, Sequence[Any]] | Callable[[str], Sequence[Any]] | str | os.PathLike[str]
+# Client id -> examples, a function from an id to examples, or the directory of an imported table.
+Clients = Mapping[str, Any] | Callable[[str], Any] | str | os.PathLike[str]
+PAIR = Structure("tuple", (), (Structure(), Structure()))
 
 
 def own_task(
     model: nn.Module | Callable[[], nn.Module],
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: Callable[[Any, Any], Tensor],
     clients: Clients,
-    test: Sequence[Any] | Mapping[str, Sequence[Any]] | None = None,
+    test: Any = None,
     client_ids: Sequence[str] | None = None,
-    metrics: Mapping[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] | None = None,
+    metrics: Mapping[str, Callable[[Any, Any], tuple[Tensor, Tensor]]] | None = None,
     better: str = "higher",
     name: str = "own",
+    *,
+    target: str | Sequence[str] | None = None,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
 ) -> Task:
     """Define a task.
+
+    The examples of a client have one of these forms. All clients and the test set have the same structure.
+
+    - A pair (inputs, targets). Inputs and targets are arrays or tensors with a row per example, or any
+      nesting of tuples and dicts of them.
+    - A dict of arrays. The entry "labels", "label", "targets" or "target" holds the targets (or the entry
+      that `target` names), and the other entries are the inputs.
+    - A map-style `torch.utils.data.Dataset` whose items are such pairs or dicts for one example. An item
+      must depend on its index only; the global random generators are seeded for each client.
+    - A Hugging Face `datasets.Dataset` with numeric columns. It is read like a dict.
+    - A client of `fedopt.federate`, which partitions one dataset of any of these forms.
+
+    The model is called as model(x) for an array, model(*inputs) for a tuple and model(**inputs) for a dict;
+    a single input of a dict is passed by position if the model has no argument of its name. The loss is
+    called with outputs and targets, in the same nesting. Integer targets become int64, and floating-point
+    numbers become float32.
 
     Args:
         model: a module, or a function that builds one; with a function, the seed decides the initial weights.
         loss: a function of outputs and targets, such as `torch.nn.functional.cross_entropy`.
-        clients: a mapping from client ids to pairs of arrays (inputs, targets), a function from an id to such
-            a pair, or a directory that `fedopt data import own` has written, which includes a test set.
-        test: a pair of arrays, or a mapping like `clients`.
+        clients: a mapping from client ids to examples, a function from an id to examples, or a directory
+            that `fedopt data import own` has written, which includes a test set.
+        test: examples, or a mapping like `clients`.
         client_ids: the ids, if `clients` is a function.
         metrics: functions of outputs and targets that return the numerator and the denominator of each
             example, as `fedopt.tasks.metrics.accuracy` does. The first metric is reported. Default: accuracy.
         better: whether a "higher" or a "lower" metric is better.
         name: the name in the configuration and in reports.
+        target: the entry of a dict that holds the targets. With several names, targets are a dict.
+        collate_fn: converts a list of items of a dataset to nested tensors; torch's default otherwise.
     """
-    federation = _federation(clients, test, client_ids)
+    format = ExampleFormat(target if target is None or isinstance(target, str) else tuple(target), collate_fn)
+    federation, structure = _open_federation(clients, test, client_ids, format)
     if isinstance(model, nn.Module):
         check_copyable(model)
     build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_call, model)
@@ -57,7 +83,7 @@ def own_task(
         what="user-defined",
         federation=partial(_constant, federation),
         model=build,
-        prepare=_prepare,
+        prepare=partial(_prepare, structure),
         loss=partial(_call, loss),
         metrics=metrics or {"accuracy": accuracy},
         better=better,
@@ -65,24 +91,39 @@ def own_task(
     )
 
 
-def _federation(
-    clients: Clients, test: Sequence[Any] | Mapping[str, Sequence[Any]] | None, ids: Sequence[str] | None
-) -> Federation:
+def _open_federation(
+    clients: Clients, test: Any, ids: Sequence[str] | None, format: ExampleFormat
+) -> tuple[Federation, Structure]:
     if isinstance(clients, str | os.PathLike):
         store = open_store(Path(clients))
         train, stored_test = (_stored_split(store.split(name)) for name in ("train", "test"))
-        return Federation(train, stored_test, str(clients))
+        return Federation(train, stored_test, str(clients)), PAIR
     if test is None:
         raise DataError("a test set is needed: pass test=(inputs, targets)")
-    if callable(clients):
+    tests = {"test": test} if format.is_examples(test) else test
+    tests = _check_mapping("test", tests)
+    first = next(iter(tests))
+    structure = format.structure(tests[first], str(first))
+    if callable(clients) and not is_dataset(clients):
         if ids is None:
             raise DataError("clients is a function, so the ids are needed too: pass client_ids=[...]")
-        train = from_function(partial(_read_pair, clients), ids)
-    elif isinstance(clients, Mapping):
-        train = from_arrays({name: _check_pair(arrays, name) for name, arrays in clients.items()})
+        train = from_function(partial(_read_client, clients, format, structure), ids)
+    elif format.is_examples(clients):
+        raise DataError(
+            "clients is one dataset; divide it among clients: "
+            "clients=fedopt.federate(dataset, fedopt.partition.iid(len(dataset), clients=10, seed=0))"
+        )
     else:
-        raise DataError(f"clients is a {type(clients).__name__}; pass a mapping of id to (inputs, targets)")
-    return Federation(train, from_arrays(test if isinstance(test, Mapping) else {"test": test}), "own")
+        train = open_clients(_check_mapping("clients", clients), format, structure)
+    return Federation(train, open_clients(tests, format, structure), "own"), structure
+
+
+def _check_mapping(argument: str, value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise DataError(f"{argument} is a {type(value).__name__}; pass a mapping of client ids to examples")
+    if not value:
+        raise DataError(f"{argument} has no clients; pass at least one id with its examples")
+    return value
 
 
 def _stored_split(split: StoredSplit) -> Split:
@@ -94,21 +135,25 @@ def _stored_pair(split: StoredSplit, client: int) -> Arrays:
     return np.asarray(columns["features"]), np.asarray(columns["label"])
 
 
-def _read_pair(read: Callable[[str], Sequence[Any]], client: str) -> Sequence[Any]:
-    return _check_pair(read(client), client)
+def _read_client(
+    read: Callable[[str], Any], format: ExampleFormat, structure: Structure, client: str
+) -> Arrays:
+    return format.read(read(client), client, structure)[0]
 
 
-def _check_pair(arrays: Sequence[Any], client: str) -> Sequence[Any]:
-    if len(arrays) not in (0, 2):  # a client without examples is refused elsewhere
-        raise DataError(
-            f"client {client!r} has {len(arrays)} arrays; a client is a pair (inputs, targets)", client=client
-        )
-    return arrays
+def _prepare(structure: Structure, examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:
+    inputs, targets = structure.unflatten(examples)
+    return map_tensors(_input_type, inputs), map_tensors(_target_type, targets)
 
 
-def _prepare(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> tuple[Tensor, Tensor]:
-    inputs, targets = (part.float() if part.dtype == torch.float64 else part for part in examples)
-    return inputs, targets
+def _input_type(part: Tensor) -> Tensor:
+    if part.is_floating_point():
+        return part.float()
+    return part.long() if part.dtype in (torch.uint16, torch.uint32, torch.uint64) else part
+
+
+def _target_type(part: Tensor) -> Tensor:
+    return part.float() if part.is_floating_point() else part.long()
 
 
 def _constant(value: Any, *ignored: Any) -> Any:

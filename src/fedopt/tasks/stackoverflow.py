@@ -17,7 +17,8 @@ from fedopt.data.text import PAD, TAGS, WORDS
 from fedopt.errors import ConfigError
 from fedopt.models.linear import TagRegression
 from fedopt.models.lstm import NextWord
-from fedopt.tasks.base import Batch, LogRange, PaperSettings, Rates, Task
+from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
+from fedopt.tasks.batch import Batch
 from fedopt.tasks.task_data import ColumnSplit, encode_federation, open_splits, ragged_column
 from fedopt.tasks.text_metrics import (
     count_target_tokens,

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedopt.data.text import PAD
-from fedopt.tasks.base import Batch
+from fedopt.tasks.batch import Batch
 
 
 def shift_tokens(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:

@@ -24,6 +24,7 @@ from fedopt.engine.worker import seeded
 from fedopt.models.capabilities import HasBasicOperations, declares
 from fedopt.models.flat import Flat
 from fedopt.models.sparse_rows import SparseRows
+from fedopt.tasks.batch import call_model
 
 
 class GradientRequest(NamedTuple):
@@ -71,7 +72,7 @@ class _Objective(nn.Module):
 
     def losses(self, inputs: Tensor, targets: Tensor, masks: Sequence[Tensor]) -> Tensor:
         self._masks[:] = masks
-        return self._problem.loss(self.module(inputs), targets)
+        return self._problem.loss(call_model(self.module, inputs), targets)
 
     def forward(
         self, inputs: Tensor, targets: Tensor, masks: Sequence[Tensor], n: Tensor, weights: Tensor | None
@@ -109,7 +110,7 @@ class DropoutMasks:
 
         hooks = [layer.register_forward_pre_hook(record) for layer in self._layers]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            self._module(inputs)
+            call_model(self._module, inputs)
         for hook in hooks:
             hook.remove()
         return calls

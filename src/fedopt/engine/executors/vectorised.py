@@ -31,7 +31,8 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker, one_line, seeded
 from fedopt.models.capabilities import has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
-from fedopt.tasks.base import Batch, Prepare
+from fedopt.tasks.base import Prepare
+from fedopt.tasks.batch import Batch, map_tensors
 
 MAX_FLOATS = 1 << 28  # 1 GiB: limit for all clients of a stack together
 _VECTORS_PER_CLIENT = 8  # x_i and its gradient, both again in the stack, and the vectors of the algorithm
@@ -108,6 +109,9 @@ class _DeviceWorker(Worker):
             if work.steps == 0:
                 return 1
             inputs, targets = next(work.batches())
+            if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor)):
+                self.disable_stacking("the inputs or targets are nested")
+                return 1
             if inputs.shape not in self._saved_floats:
                 with seeded(self.problem.seed, "look"):
                     self._saved_floats[inputs.shape] = self.stack.inspect(inputs, targets)
@@ -203,5 +207,8 @@ def _model_on(device: str, build: Callable[[], nn.Module]) -> nn.Module:
 def _batch_on(
     device: str, prepare: Prepare, examples: tuple[Tensor, ...], rng: np.random.Generator | None
 ) -> Batch:
+    def to_device(part: Tensor) -> Tensor:
+        return part.to(device)
+
     inputs, targets = prepare(examples, rng)
-    return inputs.to(device), targets.to(device)
+    return map_tensors(to_device, inputs), map_tensors(to_device, targets)
