@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedopt import partition
     from fedopt.algorithms import Algorithm, ClientResult, Optimizer
     from fedopt.api import LoadedRun, RunRequest, compare, evaluate, export, load, own_task, run, run_seeds
+    from fedopt.data.federate import federate
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.callbacks import STOP
     from fedopt.runs.result import RunResult
@@ -34,8 +36,10 @@ __all__ = [
     "compare",
     "evaluate",
     "export",
+    "federate",
     "load",
     "own_task",
+    "partition",
     "run",
     "run_seeds",
 ]
@@ -55,6 +59,7 @@ _MODULES = {
     "compare": "fedopt.api",
     "evaluate": "fedopt.api",
     "export": "fedopt.api",
+    "federate": "fedopt.data.federate",
     "load": "fedopt.api",
     "own_task": "fedopt.api",
     "run": "fedopt.api",
@@ -63,6 +68,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "partition":
+        return import_module("fedopt.partition")
     if name in _MODULES:
         return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'fedopt' has no attribute {name!r}")

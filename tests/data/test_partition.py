@@ -8,10 +8,19 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedopt.data.partition import Multinomial, dirichlet, log_dirichlet, pachinko
+from fedopt.data.partition import (
+    Multinomial,
+    by_column,
+    by_label,
+    dirichlet,
+    iid,
+    log_dirichlet,
+    pachinko,
+)
 from fedopt.errors import DataError
 
 Ints = npt.NDArray[np.int64]
@@ -280,3 +289,97 @@ def test_invalid_arguments_are_rejected(changes: dict[str, object]) -> None:
     assert_partition(pachinko(**arguments), 4, 2)  # type: ignore[arg-type]
     with pytest.raises(DataError):
         pachinko(**{**arguments, **changes})  # type: ignore[arg-type]
+
+
+# Other partitions
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(0, 2**70))
+def test_iid_uses_every_example_once(examples: int, clients: int, seed: int) -> None:
+    clients = min(clients, examples)
+    parts = iid(examples, clients, seed)
+    assert_partition(parts, examples, clients)
+    again = iid(np.zeros(examples), clients, seed)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+def test_iid_puts_an_example_on_every_client_with_equal_probability() -> None:
+    owners = Counter(next(k for k, part in enumerate(iid(4, 4, seed)) if 0 in part) for seed in range(2000))
+    assert all(abs(owners[k] - 500) < 100 for k in range(4))
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.data(), st.integers(1, 8), st.integers(1, 30), st.integers(0, 2**70))
+def test_by_label_gives_every_client_its_number_of_labels(
+    data: st.DataObject, classes: int, clients: int, seed: int
+) -> None:
+    each = data.draw(st.integers(-(-classes // clients), classes))
+    needed = -(-clients * each // classes)  # clients of a label, at most
+    stock = data.draw(st.lists(st.integers(needed, needed + 9), min_size=classes, max_size=classes))
+    labels = np.repeat(np.arange(classes) * 7 - 3, stock)
+    parts = by_label(labels, clients, each, seed)
+    assert len(parts) == clients
+    assert np.sort(np.concatenate(parts)).tolist() == list(range(len(labels)))
+    assert count_labels(parts, labels).tolist() == [each] * clients
+    for label in np.unique(labels):
+        shares = [n for part in parts if (n := int((labels[part] == label).sum()))]
+        assert len(shares) in (clients * each // classes, needed) and max(shares) - min(shares) <= 1
+    again = by_label(labels, clients, each, seed)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+
+
+def test_by_label_combines_labels_at_random() -> None:
+    """Two of four labels for each of six clients: every one of the six combinations occurs."""
+    labels = np.repeat(np.arange(4), 30)
+    pairs = Counter(
+        tuple(np.unique(labels[part]).tolist()) for seed in range(50) for part in by_label(labels, 6, 2, seed)
+    )
+    assert len(pairs) == 6 and min(pairs.values()) > 20
+
+
+def test_by_column_makes_a_client_of_every_value() -> None:
+    parts = by_column(np.array([30, 4, 30, 30]))
+    assert {name: rows.tolist() for name, rows in parts.items()} == {"4": [1], "30": [0, 2, 3]}
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(st.lists(st.text(max_size=3), min_size=1, max_size=30))
+def test_by_column_uses_every_example_once(values: list[str]) -> None:
+    parts = by_column(values)
+    assert np.sort(np.concatenate(list(parts.values()))).tolist() == list(range(len(values)))
+
+
+@pytest.mark.parametrize("make", [dirichlet, lambda labels, c, a, s: by_label(labels, c, 2, s)])
+def test_text_labels_tensors_and_lists_are_partitioned_like_integers(make) -> None:
+    integers = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 2])
+    texts = np.array(["ant", "bee", "cat"])[integers]
+    expected = [part.tolist() for part in make(integers, 3, 0.5, 1)]
+    for labels in (
+        texts,
+        texts.tolist(),
+        texts.astype(object),
+        integers.tolist(),
+        torch.from_numpy(integers),
+    ):
+        assert [part.tolist() for part in make(labels, 3, 0.5, 1)] == expected
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        lambda: iid(3, 4),
+        lambda: iid(3, 0),
+        lambda: by_label([0, 1], 2, 3),
+        lambda: by_label([0, 1, 2], 1, 2),
+        lambda: by_label([0, 0, 1], 4, 1),
+        lambda: by_column([1.0, float("nan")]),
+        lambda: by_column(["a", None]),
+        lambda: dirichlet([0.5, 1.0], 2, 0.1),
+        lambda: dirichlet(np.zeros((2, 2)), 2, 0.1),
+    ],
+)
+def test_impossible_partitions_are_refused(action) -> None:
+    with pytest.raises(DataError) as error:
+        action()
+    assert "\n" not in str(error.value)

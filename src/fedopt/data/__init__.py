@@ -6,7 +6,8 @@ client_data the data of a client in every accepted form
 store/      imported datasets as memory-mapped arrays
 importing/  import public files or a user's table into a store
 readers/    one module per file format
-partition   assign labelled examples to clients
+partition   assign examples to clients
+federate    divide one dataset among clients
 text        encode text as token ids
 synthetic/  generated datasets that need no download
 """

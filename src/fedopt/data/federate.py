@@ -1,0 +1,58 @@
+"""Divide one dataset among clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedopt.data.client_data import ClientRows, count_examples, is_dataset
+from fedopt.data.structure import flatten
+from fedopt.errors import DataError
+
+
+def federate(dataset: Any, partition: Mapping[Any, Any] | Sequence[Any]) -> dict[str, ClientRows]:
+    """Return the clients of a partition, for `fedopt.own_task(clients=...)`.
+
+    Args:
+        dataset: examples in any form that `fedopt.own_task` accepts: a pair (inputs, targets) or a dict of
+            arrays, a map-style `torch.utils.data.Dataset`, or a Hugging Face `datasets.Dataset`.
+        partition: the positions of each client's examples, from a function of `fedopt.partition`: a list,
+            or a mapping from client ids.
+
+    The examples of a client are read when the client is trained.
+
+    >>> inputs, labels = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
+    >>> clients = federate((inputs, labels), [[0, 2], [1]])
+    >>> {name: client.rows.tolist() for name, client in clients.items()}
+    {'0': [0, 2], '1': [1]}
+    """
+    if not is_dataset(dataset):
+        arrays, structure = flatten(tuple(dataset) if isinstance(dataset, list) else dataset)
+        dataset = structure.unflatten(arrays)
+    examples = count_examples(dataset)
+    if not isinstance(partition, Mapping):
+        width = len(str(len(partition) - 1))
+        partition = {f"{number:0{width}}": rows for number, rows in enumerate(partition)}
+    if not partition:
+        raise DataError("the partition has no clients")
+    return {
+        str(name): ClientRows(dataset, _check_rows(str(name), rows, examples))
+        for name, rows in partition.items()
+    }
+
+
+def _check_rows(client: str, rows: Any, examples: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    positions = np.asarray(rows)
+    if positions.size == 0:
+        raise DataError(f"client {client!r} has no examples; remove it from the partition", client=client)
+    if positions.ndim != 1 or positions.dtype.kind not in "iu":
+        raise DataError(f"client {client!r}: expected a list of positions of examples", client=client)
+    if positions.min() < 0 or positions.max() >= examples:
+        wrong = positions.min() if positions.min() < 0 else positions.max()
+        raise DataError(
+            f"client {client!r} has position {wrong}; the dataset has the positions 0 to {examples - 1}",
+            client=client,
+        )
+    return positions.astype(np.int64)
