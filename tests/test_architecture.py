@@ -31,7 +31,7 @@ LAYERS = [
     {"engine"},
     {"algorithms", "tasks", "partition"},
     {"models", "data"},
-    {"files"},
+    {"files", "references"},
     {"formatting", "rng", "errors", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.algorithms import Algorithm
+from fedopt.algorithms import AlgorithmChoice
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.base import Executor
@@ -17,6 +17,7 @@ from fedopt.engine.executors.devices import vectorised_on
 from fedopt.engine.loop import Step
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import Log, no_log
+from fedopt.references import file_name
 from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.callbacks import Callback, combine_callbacks
@@ -27,7 +28,7 @@ from fedopt.runs.execute import execute
 from fedopt.runs.export import export as export
 from fedopt.runs.load import LoadedRun as LoadedRun
 from fedopt.runs.load import load as load
-from fedopt.runs.prepare import BuildAlgorithm, PreparedRun
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.prepare import RunRequest as RunRequest
 from fedopt.runs.records import RunRecord, read_run
 from fedopt.runs.result import RunResult
@@ -40,7 +41,7 @@ StrPath = str | os.PathLike[str]
 def run(
     task: str | Task,
     *,
-    algorithm: str | Algorithm | BuildAlgorithm = "fedavg",
+    algorithm: AlgorithmChoice = "fedavg",
     rounds: int | None = None,
     seed: int | None = None,
     config: Mapping[str, Any] | None = None,
@@ -162,7 +163,7 @@ def _execute(
 def default_directory(config: Config, *, several_seeds: bool = False) -> Path:
     """runs/TASK/ALGORITHM-HASH. The same configuration always has the same directory."""
     digest = config.short_hash(ignore=("seed",) if several_seeds else ())
-    return Path("runs") / config.task / f"{config.algorithm}-{digest}"
+    return Path("runs") / file_name(config.task) / f"{file_name(config.algorithm)}-{digest}"
 
 
 class RunGroup(NamedTuple):
@@ -221,23 +222,23 @@ def compare(
     """
     if not requests:
         raise ConfigError("no algorithms; for example --algorithms fedavg,fedyogi", keys=("algorithms",))
-    task, names = str(requests[0].task), [str(request.algorithm) for request in requests]
+    task, names = requests[0].task_name, [request.algorithm_name for request in requests]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated:
         raise ConfigError(f"--algorithms has {repeated!r} twice; use each name once", keys=("algorithms",))
     jobs: list[_Job] = []
     for name, request in zip(names, requests, strict=True):
         if seeds is None:
-            jobs.append(_Job(name, request, request.prepare(), Path(name)))
+            jobs.append(_Job(name, request, request.prepare(), Path(file_name(name))))
         else:
-            jobs += _seed_jobs(request, seeds, Path(name))
+            jobs += _seed_jobs(request, seeds, Path(file_name(name)))
     if out is None:
         ignore = () if seeds is None else ("seed",)
         hashes = {job.prepared.config.short_hash(ignore=ignore) for job in jobs}
         digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
-        out = Path("runs") / task / f"compare-{digest}"
+        out = Path("runs") / file_name(task) / f"compare-{digest}"
     if seeds is not None:
-        _refuse_runs([out, *(out / name for name in names)])
+        _refuse_runs([out, *(out / file_name(name) for name in names)])
     group = _run_all(jobs, executor, workers, out, progress)
     page = out / "report.html"
     write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
@@ -247,7 +248,7 @@ def compare(
 def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[_Job]:
     seeded = [request.with_settings(seed=seed) for seed in seeds]
     return [
-        _Job(f"{request.algorithm}, seed {seed}", one, one.prepare(), folder / f"seed-{seed}")
+        _Job(f"{request.algorithm_name}, seed {seed}", one, one.prepare(), folder / f"seed-{seed}")
         for seed, one in zip(seeds, seeded, strict=True)
     ]
 
@@ -259,7 +260,8 @@ def _run_all(jobs: Sequence[_Job], executor: str, workers: int | None, out: Path
     group = RunGroup(out, [], [], [out / job.folder for job in jobs])
     with open_executor(executor, workers, jobs[0].request.vectorised) as opened:
         for number, (name, request, prepared, folder) in enumerate(jobs, start=1):
-            is_seed = name != folder.name  # the progress of a comparison shows the algorithm anyway
+            # The progress of a comparison shows the algorithm anyway.
+            is_seed = folder.name.startswith("seed-")
             heading = f"{name} ({number} of {len(jobs)})" if is_seed else ""
             path, command = out / folder, request.command(out / folder)
             try:

@@ -7,6 +7,7 @@
         DataError          a file or dataset that cannot be used: path, client, line, column
         RunDirectoryError  a directory that cannot be used for a run: path
         ModelError         a model, loss or algorithm that breaks its contract: what, client, round
+        UserCodeError      a user's module or function failed: reference, path, line
         MissingExtra       an optional package is not installed: package, extra
       RunError             a correct request that failed (exit code 1)
         Diverged           the updates are no longer finite: round, clients
@@ -86,6 +87,18 @@ class ModelError(UserError):
         self.what, self.client, self.round = what, client, round
 
 
+class UserCodeError(UserError):
+    """A user's module cannot be imported, or its function raised an exception or returned a wrong object."""
+
+    def __init__(
+        self, message: str, *, reference: str = "", path: Path | str | None = None, line: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.reference = reference  # module:name
+        self.path = None if path is None else Path(path)
+        self.line = line
+
+
 class MissingExtra(UserError):
     """An optional package is not installed."""
 
@@ -122,8 +135,10 @@ class DiskError(RunError):
         self.path = None if path is None else Path(path)
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
+def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> UnknownName:
     """Build the error for an unknown name, with the closest allowed one as a suggestion.
+
+    `also` describes further allowed names.
 
     >>> str(unknown("algorithm", "fedadm", ["fedavg", "fedadam"]))
     "unknown algorithm 'fedadm' (did you mean 'fedadam'?); allowed: fedavg, fedadam"
@@ -131,8 +146,9 @@ def unknown(kind: str, name: str, allowed: Iterable[str]) -> UnknownName:
     names = list(allowed)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
+    listed = ", ".join(names) + (f", or {also}" if also else "")
     return UnknownName(
-        f"unknown {kind} {name!r}{hint}; allowed: {', '.join(names)}", kind=kind, name=name, allowed=names
+        f"unknown {kind} {name!r}{hint}; allowed: {listed}", kind=kind, name=name, allowed=names
     )
 
 

@@ -1,31 +1,44 @@
 """The registry of algorithms: names, allowed optimizers, options and builders.
 
 The keyword arguments of a factory are its configuration: `OPTIMIZERS["adam"]` takes beta1, beta2, tau, ...,
-which are the keys `server.beta1`, `server.beta2`, `server.tau` of a run.
+which are the keys `server.beta1`, `server.beta2`, `server.tau` of a run. The keyword-only arguments of a
+user's function are keys of the client: `def feddyn(*, alpha=0.1)` has the key `client.alpha`.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 from fedopt.algorithms.adaalter import adaalter
 from fedopt.algorithms.adaptive import adabound, adagrad, adam, amsgrad, yogi
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, State, Vector, Work
 from fedopt.algorithms.centralized import centralized
+from fedopt.algorithms.entry import (
+    AlgorithmChoice,
+    AlgorithmEntry,
+    BuildAlgorithm,
+    keywords,
+    own_entry,
+    own_name,
+)
 from fedopt.algorithms.fedopt import fedopt
 from fedopt.algorithms.fedprox import fedprox
 from fedopt.algorithms.lookahead import lookahead
 from fedopt.algorithms.optimizers import Optimizer, sgd, sgdm
 from fedopt.algorithms.scaffold import scaffold
+from fedopt.errors import unknown
+from fedopt.references import is_reference, load_object
 
 __all__ = [
     "ALGORITHMS",
     "OPTIMIZERS",
     "VARIANTS",
     "Algorithm",
+    "AlgorithmChoice",
     "AlgorithmEntry",
+    "BuildAlgorithm",
     "ClientResult",
     "Optimizer",
     "Round",
@@ -36,11 +49,13 @@ __all__ = [
     "adabound",
     "adagrad",
     "adam",
+    "algorithm_name",
     "amsgrad",
     "build",
     "centralized",
     "fedopt",
     "fedprox",
+    "find_algorithm",
     "keywords",
     "lookahead",
     "scaffold",
@@ -76,18 +91,6 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
 
 _ANY = tuple(OPTIMIZERS)
 _ADAPTIVE = ("adam", "adagrad", "yogi")  # optimizers with one accumulator v, which clients can share
-
-
-class AlgorithmEntry(NamedTuple):
-    """An algorithm in the registry."""
-
-    what: str
-    paper: str  # the place in the paper
-    build: Callable[..., Algorithm]  # (client optimizer, server optimizer, **options)
-    # allowed client optimizers, the default first; () if the algorithm has its own rule
-    clients: tuple[str, ...] = ("sgd",)
-    servers: tuple[str, ...] = ("sgd",)
-    options: Mapping[str, Callable[..., Any]] = {}  # side -> factory whose keywords are its options
 
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
@@ -131,22 +134,39 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 }
 
 
-def keywords(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the keyword-only arguments of a factory with their defaults.
-
-    >>> keywords(sgdm)
-    {'momentum': 0.9, 'fold_rate': False}
-    """
-    parameters = inspect.signature(factory).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
-
-
 OptimizerChoice = tuple[str, Mapping[str, Any]] | None  # name and keyword arguments
 
 
 def build(
-    name: str, client: OptimizerChoice, server: OptimizerChoice, options: Mapping[str, Any]
+    algorithm: AlgorithmChoice,
+    client: OptimizerChoice,
+    server: OptimizerChoice,
+    options: Mapping[str, Any],
 ) -> Algorithm:
-    """Build the algorithm `name` with the chosen optimizers; None if the algorithm has its own rule."""
+    """Build an algorithm with the chosen optimizers; None if the algorithm has its own rule.
+
+    A name or reference is resolved in the process that calls this function.
+    """
     optimizers = [OPTIMIZERS[choice[0]](**choice[1]) if choice else None for choice in (client, server)]
-    return ALGORITHMS[name].build(*optimizers, **options)
+    return find_algorithm(algorithm).build(*optimizers, **options)
+
+
+def find_algorithm(algorithm: AlgorithmChoice) -> AlgorithmEntry:
+    """Return the entry of an algorithm, which may be user-defined."""
+    if not isinstance(algorithm, str):
+        return own_entry(algorithm, own_name(algorithm))
+    if is_reference(algorithm):
+        return _load_algorithm(algorithm)
+    if algorithm not in ALGORITHMS:
+        raise unknown("algorithm", algorithm, ALGORITHMS, also="module:name of your own algorithm")
+    return ALGORITHMS[algorithm]
+
+
+def algorithm_name(algorithm: AlgorithmChoice) -> str:
+    """The name of an algorithm in config.toml, in tables and in paths."""
+    return algorithm if isinstance(algorithm, str) else own_name(algorithm)
+
+
+@lru_cache
+def _load_algorithm(reference: str) -> AlgorithmEntry:
+    return own_entry(load_object(reference, "algorithm"), reference)

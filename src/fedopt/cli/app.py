@@ -10,7 +10,7 @@ import typer
 
 from fedopt.cli import bench, data, reproduce, runs, sweep
 from fedopt.engine.allocation import keep_freed_memory
-from fedopt.errors import FedoptError, UserError
+from fedopt.errors import FedoptError, UserCodeError, UserError
 
 app = typer.Typer(
     add_completion=False,
@@ -58,7 +58,8 @@ def main() -> None:
         if "--debug" in sys.argv:
             raise
         kind = "error" if isinstance(error, UserError) else "failed"
-        typer.echo(f"{kind}: {error}", err=True)
+        hint = "; --debug shows the traceback" if isinstance(error, UserCodeError) else ""
+        typer.echo(f"{kind}: {error}{hint}", err=True)
         sys.exit(error.exit_code)
     except SystemExit as exit:
         if exit.code == 130:  # typer exits with this code after Ctrl-C

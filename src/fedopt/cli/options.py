@@ -12,7 +12,9 @@ import typer
 
 from fedopt.errors import ConfigError, unknown
 
-TaskArgument = Annotated[str, typer.Argument(help="A task of `fedopt tasks`.", metavar="TASK")]
+TaskArgument = Annotated[
+    str, typer.Argument(help="A task of `fedopt tasks`, or module:name of your own.", metavar="TASK")
+]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Total number of rounds; default: the task's own number.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
@@ -35,9 +37,10 @@ Device = Annotated[
     typer.Option(help="cpu, cuda, mps or auto. Devices other than the CPU imply --executor vectorised."),
 ]
 Data = Annotated[
-    str,
+    str | None,
     typer.Option(
-        help="'synthetic', an imported dataset (see `fedopt data list`) or its directory.",
+        help="Data of a built-in task: 'synthetic' (default), an imported dataset (see `fedopt data list`) "
+        "or its directory.",
         metavar="NAME|DIR",
     ),
 ]
@@ -64,13 +67,13 @@ def select_settings(algorithm: str, settings: Iterable[str], algorithms: Sequenc
     """The settings of one algorithm: key=value for all, then ALGORITHM:key=value for this one."""
     common, own = [], []
     for setting in settings:
-        name, colon, rest = setting.partition(":")
-        if not colon or "=" in name:
+        name, colon, _ = setting.partition("=")[0].rpartition(":")  # a reference has a colon of its own
+        if not colon:
             common.append(setting)
         elif name not in algorithms:
             raise unknown("algorithm in --set", name, algorithms)
         elif name == algorithm:
-            own.append(rest)
+            own.append(setting[len(name) + 1 :])
     return [*common, *own]
 
 

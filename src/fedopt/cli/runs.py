@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 
 def run(
     task: TaskArgument,
-    algorithm: Annotated[str, typer.Option(help="An algorithm of `fedopt algorithms`.")] = "fedavg",
+    algorithm: Annotated[
+        str, typer.Option(help="An algorithm of `fedopt algorithms`, or module:name of your own.")
+    ] = "fedavg",
     rounds: Rounds = None,
     seed: Seed = None,
     seeds: Seeds = None,
     settings: Set = None,
     workers: Workers = None,
     executor: ExecutorName = "processes",
-    data: Data = "synthetic",
+    data: Data = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -109,7 +111,7 @@ def compare(
     ] = None,
     workers: Workers = None,
     executor: ExecutorName = "processes",
-    data: Data = "synthetic",
+    data: Data = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for the runs and the report.", metavar="DIR")
     ] = None,

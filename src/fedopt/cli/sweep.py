@@ -48,7 +48,7 @@ def sweep(
     ] = None,
     keep: Annotated[str, typer.Option(help="Trials whose checkpoints are kept: best or all.")] = "best",
     workers: Workers = None,
-    data: Data = "synthetic",
+    data: Data = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Directory of the sweep; resumed if it exists.", metavar="DIR"),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, Algorithm, build, keywords
+from fedopt.algorithms import OPTIMIZERS, Algorithm, AlgorithmChoice, build, find_algorithm, keywords
 from fedopt.algorithms.schedules import SCHEDULES, Schedule, warm_up
 from fedopt.data import Federation, union
 from fedopt.engine.loop import TrainingPlan
@@ -15,8 +15,8 @@ from fedopt.runs.config import ClientSection, Config, ServerSection
 from fedopt.tasks import Task
 
 
-def build_problem(task: Task, config: Config, algorithm: Callable[[], Algorithm] | None = None) -> Problem:
-    """Apply the options of the configuration to a task. `algorithm` replaces the configured one."""
+def build_problem(task: Task, config: Config, algorithm: AlgorithmChoice | None = None) -> Problem:
+    """Apply the options of the configuration to a task and to an algorithm, by default the configured one."""
     prepare_options = {name: config.data[name] for name in keywords(task.prepare)}
     not_options = ("source", "manifest", *prepare_options)
     data_options = {name: value for name, value in config.data.items() if name not in not_options}
@@ -29,7 +29,7 @@ def build_problem(task: Task, config: Config, algorithm: Callable[[], Algorithm]
         prepare=partial(task.prepare, **prepare_options) if prepare_options else task.prepare,
         loss=partial(task.loss, **loss_options) if loss_options else task.loss,
         metrics=task.metrics,
-        algorithm=algorithm or _configured_algorithm(config),
+        algorithm=_configured_algorithm(config, config.algorithm if algorithm is None else algorithm),
         local=LocalWork(client.batch_size, client.epochs or 1, client.steps, client.drop_last),
         seed=config.seed,
         reduction=config.loss["reduction"],
@@ -54,21 +54,21 @@ def build_plan(config: Config, sample: int) -> TrainingPlan:
     )
 
 
-def _configured_algorithm(config: Config) -> Callable[[], Algorithm]:
-    """A function that builds the configured algorithm, in any process."""
+def _configured_algorithm(config: Config, algorithm: AlgorithmChoice) -> Callable[[], Algorithm]:
+    """A function that builds the algorithm with the configured options, in any process."""
     sections: dict[str, ClientSection | ServerSection] = {"client": config.client, "server": config.server}
     client, server = (
         (section.optimizer, _options(section, OPTIMIZERS[section.optimizer])) if section.optimizer else None
         for section in sections.values()
     )
     options: dict[str, Any] = {}
-    for side, factory in ALGORITHMS[config.algorithm].options.items():
+    for side, factory in find_algorithm(algorithm).options.items():
         options |= _options(sections[side], factory)
-    return partial(build, config.algorithm, client, server, options)
+    return partial(build, algorithm, client, server, options)
 
 
 def _options(section: ClientSection | ServerSection, factory: Callable[..., Any]) -> dict[str, Any]:
-    return {name: getattr(section, name) for name in keywords(factory)}
+    return {name: getattr(section, name, default) for name, default in keywords(factory).items()}
 
 
 def _schedule(section: ClientSection | ServerSection) -> Schedule:

@@ -20,7 +20,7 @@ import tomli_w
 from annotated_types import Ge, Lt
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
+from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmEntry, keywords
 from fedopt.algorithms.options import Count, Positive
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.errors import RunDirectoryError
@@ -111,11 +111,21 @@ class Config(Section):
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:digits]
 
 
-def from_document(document: Mapping[str, Any]) -> Config:
-    """Validate nested tables of plain values. Raises pydantic's ValidationError."""
-    algorithm = _lookup(ALGORITHMS, document, "algorithm")
+class OwnClientSection(ClientSection):
+    """The client of a user-defined algorithm. Its options are known only where its code is imported."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def from_document(document: Mapping[str, Any], algorithm: AlgorithmEntry | None = None) -> Config:
+    """Validate nested tables of plain values. Raises pydantic's ValidationError.
+
+    `algorithm` describes the options of a user-defined algorithm. Without it, all options are accepted.
+    """
+    algorithm = algorithm or _lookup(ALGORITHMS, document, "algorithm")
+    client_section = OwnClientSection if algorithm is None else ClientSection
     sections: dict[str, Any] = {}
-    for side, section in (("client", ClientSection), ("server", ServerSection)):
+    for side, section in (("client", client_section), ("server", ServerSection)):
         table = document.get(side)
         factories = (
             _lookup(OPTIMIZERS, table, "optimizer"),

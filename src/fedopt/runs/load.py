@@ -12,10 +12,11 @@ from torch import nn
 from fedopt.algorithms import Vector
 from fedopt.errors import ModelError, RunDirectoryError
 from fedopt.models.flat import Flat
+from fedopt.references import is_reference
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs.config import Config, read_config
 from fedopt.runs.weights import fresh_model
-from fedopt.tasks import TASKS
+from fedopt.tasks import TASKS, find_task
 
 
 class LoadedRun(NamedTuple):
@@ -45,13 +46,13 @@ def load(
         )
     config = read_config(config_file)
     if model is None:
-        if config.task not in TASKS:
+        if config.task not in TASKS and not is_reference(config.task):
             raise ModelError(
                 f"{path} is a run of your own task {config.task!r} and does not contain its module; in "
                 "Python, use fedopt.load(run, model=your_module)",
                 what="model",
             )
-        model = fresh_model(TASKS[config.task], config)
+        model = fresh_model(find_task(config.task), config)
     elif not isinstance(model, nn.Module):
         model = model()
     available = checkpoints.rounds(path / "checkpoints")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.algorithms import ALGORITHMS, Algorithm, AlgorithmEntry, Vector
+from fedopt.algorithms import AlgorithmChoice, Vector, algorithm_name
 from fedopt.data.store.locations import data_source
 from fedopt.engine.problem import Problem
-from fedopt.errors import ConfigError, unknown
+from fedopt.errors import ConfigError
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
 from fedopt.runs.resolve import parse_settings, resolve
 from fedopt.runs.weights import fresh_model, read_weights, weights_checksum
-from fedopt.tasks import Task, find_task
+from fedopt.tasks import TASKS, Task, find_task
 
-BuildAlgorithm = Callable[[], Algorithm]
 _OWN_OPTIONS = ("rounds", "seed")  # settings with an option of their own on the command line
 
 
@@ -38,7 +36,7 @@ class RunRequest:
     """What a user asks for: a task, an algorithm and changes to the default configuration."""
 
     task: str | Task
-    algorithm: str | Algorithm | BuildAlgorithm = "fedavg"
+    algorithm: AlgorithmChoice = "fedavg"
     settings: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value
     data: str | None = None  # "synthetic" (default), an imported dataset or its directory
     init: Path | None = None  # initial weights
@@ -47,17 +45,22 @@ class RunRequest:
 
     def prepare(self) -> PreparedRun:
         """Resolve the configuration, read the initial weights and build the problem."""
-        task = find_task(self.task) if isinstance(self.task, str) else self.task
-        if self.data is not None and task is self.task:
-            raise ConfigError("data is an option of the named tasks; your own task has its clients already")
-        source = data_source(self.data or "synthetic") if isinstance(self.task, str) else "own"
-        name, entry, build = _find_algorithm(self.algorithm)
+        task = find_task(self.task)
+        source = find_source(task, self.data)
         init = "seed" if self.init is None else weights_checksum(self.init)
-        config = resolve(task, name, self.settings, source, entry, init=init, vectorised=self.vectorised)
+        config = resolve(task, self.algorithm, self.settings, source, init=init, vectorised=self.vectorised)
         initial = None
         if self.init is not None:
             initial = read_weights(self.init, fresh_model(task, config), config.buffers)
-        return PreparedRun(config, build_problem(task, config, build), task.better, initial)
+        return PreparedRun(config, build_problem(task, config, self.algorithm), task.better, initial)
+
+    @property
+    def task_name(self) -> str:
+        return self.task if isinstance(self.task, str) else self.task.name
+
+    @property
+    def algorithm_name(self) -> str:
+        return algorithm_name(self.algorithm)
 
     def with_settings(self, **settings: Any) -> RunRequest:
         return replace(self, settings={**self.settings, **settings})
@@ -68,7 +71,9 @@ class RunRequest:
         >>> RunRequest("so_lr", "fedavg", {"rounds": 5, "client.lr": 10.0}).command(Path("my runs"))
         "fedopt run so_lr --algorithm fedavg --rounds 5 --set client.lr=10.0 --out 'my runs'"
         """
-        words = ["fedopt", "run", str(self.task), "--algorithm", str(self.algorithm)]
+        if not isinstance(self.task, str) or not isinstance(self.algorithm, str):
+            return ""  # objects of a Python program have no command
+        words = ["fedopt", "run", self.task, "--algorithm", self.algorithm]
         for key, value in self.settings.items():
             text = _setting_word(value)
             words += [f"--{key}", text] if key in _OWN_OPTIONS else ["--set", f"{key}={text}"]
@@ -93,23 +98,13 @@ def _setting_word(value: object) -> str:
     return text if is_same else json.dumps(value)
 
 
-def _find_algorithm(
-    algorithm: str | Algorithm | BuildAlgorithm,
-) -> tuple[str, AlgorithmEntry, BuildAlgorithm | None]:
-    """Name, registry entry and, for a user-defined algorithm, the function that builds it."""
-    if isinstance(algorithm, str):
-        if algorithm not in ALGORITHMS:
-            raise unknown("algorithm", algorithm, ALGORITHMS)
-        return algorithm, ALGORITHMS[algorithm], None
-    build = partial(_constant, algorithm) if isinstance(algorithm, Algorithm) else algorithm
-    entry = AlgorithmEntry("user-defined", "", build, clients=(), servers=())
-    if isinstance(algorithm, Algorithm):
-        return "own", entry, build
-    if isinstance(algorithm, partial):  # its arguments identify the run
-        arguments = [*map(repr, algorithm.args), *(f"{k}={v!r}" for k, v in algorithm.keywords.items())]
-        return f"{getattr(algorithm.func, '__name__', 'own')}({', '.join(arguments)})", entry, build
-    return getattr(algorithm, "__name__", "own"), entry, build
-
-
-def _constant(algorithm: Algorithm) -> Algorithm:
-    return algorithm
+def find_source(task: Task, data: str | None) -> str:
+    """The source of a task's data: "synthetic", the directory of an imported dataset, or "own"."""
+    if TASKS.get(task.name) is task:
+        return data_source(data or "synthetic")
+    if data is not None:
+        raise ConfigError(
+            f"data selects the data of a built-in task; {task.name} has its own clients, so leave data out",
+            keys=("data",),
+        )
+    return "own"

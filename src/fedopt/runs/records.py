@@ -31,8 +31,8 @@ class RunRecord(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The name of the algorithm."""
-        return str(self.info["algorithm"])
+        """The name of the algorithm, without the module of a user-defined one."""
+        return str(self.info["algorithm"]).rpartition(":")[2]
 
     @property
     def data(self) -> str:

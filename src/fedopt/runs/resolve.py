@@ -15,7 +15,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, VARIANTS, AlgorithmEntry, keywords
+from fedopt.algorithms import (
+    OPTIMIZERS,
+    VARIANTS,
+    AlgorithmChoice,
+    AlgorithmEntry,
+    algorithm_name,
+    find_algorithm,
+    keywords,
+)
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.config import Config, from_document, option_names
@@ -51,23 +59,19 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 
 def resolve(
     task: Task,
-    algorithm: str,
+    algorithm: AlgorithmChoice,
     settings: Mapping[str, Any],
     source: str = "synthetic",
-    entry: AlgorithmEntry | None = None,
     *,
     init: str = "seed",
     vectorised: str | None = None,
 ) -> Config:
     """Resolve the configuration of `algorithm` on `task` with the user's `settings` (dotted key -> value).
 
-    `entry` describes an algorithm that is not in the registry. `init` is the checksum of the initial
-    weights, `vectorised` the device on which clients train many at a time.
+    `init` is the checksum of the initial weights, `vectorised` the device on which clients train many at a
+    time.
     """
-    if entry is None:
-        if algorithm not in ALGORITHMS:
-            raise unknown("algorithm", algorithm, ALGORITHMS)
-        entry = ALGORITHMS[algorithm]
+    entry, algorithm = find_algorithm(algorithm), algorithm_name(algorithm)
     defaults = _defaults(task, algorithm, entry, settings, source) | {"init": init}
     known = {key: value for key, value in settings.items() if key in defaults or key in _NO_DEFAULT}
     problems = [(key, _unknown_key(key, defaults, algorithm)) for key in settings if key not in known]
@@ -77,7 +81,7 @@ def resolve(
     problems += _conflicts(task, algorithm, settings, values)
     problems += _task_option_problems(task, settings, defaults, values)
     try:
-        config = from_document(_nested(values))
+        config = from_document(_nested(values), entry)
     except ValidationError as error:
         problems += [_explain(detail) for detail in error.errors()]
     if problems:
@@ -137,7 +141,9 @@ def _defaults(
         if options.get("initial_accumulator", 0.0) is None:  # v_{-1} = tau^2
             options["initial_accumulator"] = _square(settings.get(f"{side}.tau", options["tau"]))
         if side in entry.options:
-            options |= keywords(entry.options[side])
+            own = keywords(entry.options[side])
+            _check_option_names(side, own, values, algorithm)
+            options |= own
         schedule = _choice(settings, f"{side}.schedule", tuple(SCHEDULES))
         options |= {"schedule": schedule, "warmup": 0} | keywords(SCHEDULES[schedule])
         values |= {f"{side}.{name}": value for name, value in options.items()}
@@ -149,6 +155,20 @@ def _defaults(
     ):
         values |= {f"{table}.{name}": value for name, value in keywords(function).items()}
     return values
+
+
+def _check_option_names(
+    side: str, options: Mapping[str, Any], values: Mapping[str, Any], algorithm: str
+) -> None:
+    """Refuse an argument of a user-defined algorithm whose name is that of another key."""
+    reserved = {*values, *(f"{side}.{name}" for name in ("steps", "optimizer", "schedule", "warmup"))}
+    taken = [name for name in options if f"{side}.{name}" in reserved]
+    if taken:
+        raise ConfigError(
+            f"the argument {taken[0]!r} of algorithm {algorithm!r} has the name of another key; rename the "
+            "argument",
+            keys=(f"{side}.{taken[0]}",),
+        )
 
 
 def _square(tau: Any) -> float:

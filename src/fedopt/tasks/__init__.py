@@ -1,6 +1,13 @@
-"""The registry of the paper's tasks. A task has the same lowercase name everywhere."""
+"""The registry of the paper's tasks. A task has the same lowercase name everywhere.
 
-from fedopt.errors import unknown
+A user-defined task is named by a reference such as `my_project.tasks:digits`.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from fedopt.errors import UserCodeError, unknown
+from fedopt.references import call_user_function, is_reference, load_object
 from fedopt.tasks.base import Task
 from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
@@ -13,8 +20,27 @@ TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 __all__ = ["TASKS", "Task", "find_task"]
 
 
-def find_task(name: str) -> Task:
-    """Return the task with this name."""
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
-    return TASKS[name]
+def find_task(task: str | Task) -> Task:
+    """Return the task with this name or reference. A task is returned as it is."""
+    if isinstance(task, Task):
+        return task
+    if is_reference(task):
+        return _load_task(task)
+    if task not in TASKS:
+        raise unknown("task", task, TASKS, also="module:name of your own task")
+    return TASKS[task]
+
+
+@lru_cache
+def _load_task(reference: str) -> Task:
+    """Import a task, or the function that builds it. The reference becomes its name."""
+    target = load_object(reference, "task")
+    if not isinstance(target, Task) and callable(target):
+        target = call_user_function(target, reference, "task")
+    if not isinstance(target, Task):
+        raise UserCodeError(
+            f"task {reference!r} is of type {type(target).__name__}; expected a task from fedopt.own_task, "
+            "or a function that returns one",
+            reference=reference,
+        )
+    return replace(target, name=reference)

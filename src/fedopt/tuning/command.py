@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.engine.executors import open_executor
@@ -32,7 +33,7 @@ from fedopt.tuning.trials import Trial, make_trial, read_trial
 class AlgorithmPlan(NamedTuple):
     """The grid of one algorithm and the trials of each point, one per seed."""
 
-    algorithm: str
+    algorithm: str  # its name
     grid: Grid
     points: list[list[Trial]]
 
@@ -57,17 +58,20 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None) -> Sweep
         tensorboard.require()
     grids = read_grids(request)
     out = out or default_directory(request, grids)
-    plans = [_plan(request, out, algorithm, grid) for algorithm, grid in grids.items()]
+    plans = [
+        _plan(request, out, algorithm, grid)
+        for algorithm, grid in zip(request.algorithms, grids.values(), strict=True)
+    ]
     for plan in plans:
         _check_recorded_trials(plan, request.select)
     searches = [_make_search(request, plan) for plan in plans]
-    if request.data != "synthetic":  # open the data, to report errors early
+    if request.data_name != "synthetic":  # open the data, to report errors early
         plans[0].trials[0].request.prepare().problem.federation()
     notes = grid_notes(request, grids)
-    with _locked_directory(out, request.task):
+    with _locked_directory(out, request.task_name):
         _write_plan(request, plans, out)
         rounds = sum(trial.config.rounds for plan in plans for trial in plan.trials)
-        with ProgressBar(f"sweep {request.task}", total=rounds) as bar:
+        with ProgressBar(f"sweep {request.task_name}", total=rounds) as bar:
             progress = SweepProgress(bar)
             for note in notes:
                 progress.log(note)
@@ -83,9 +87,9 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None) -> Sweep
     return result
 
 
-def _plan(request: SweepRequest, out: Path, algorithm: str, grid: Grid) -> AlgorithmPlan:
+def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Grid) -> AlgorithmPlan:
     settings = dict(request.settings)
-    if find_task(request.task).full_test_at_end and request.data != "synthetic":
+    if find_task(request.task).full_test_at_end and request.data_name != "synthetic":
         # Selection does not use the full test set, whose evaluation takes longer than many trials.
         settings.setdefault("eval.final", "sample")
 
@@ -96,7 +100,7 @@ def _plan(request: SweepRequest, out: Path, algorithm: str, grid: Grid) -> Algor
         )
 
     points = [[make(point, seed) for seed in request.seeds] for point in grid_points(grid)]
-    return AlgorithmPlan(algorithm, grid, points)
+    return AlgorithmPlan(algorithm_name(algorithm), grid, points)
 
 
 def _check_recorded_trials(plan: AlgorithmPlan, select: str) -> None:
@@ -179,6 +183,9 @@ def _locked_directory(out: Path, task: str) -> Iterator[None]:
 def _write_plan(request: SweepRequest, plans: Sequence[AlgorithmPlan], out: Path) -> None:
     """Write the request and the point of each trial to sweep.json."""
     document = request._asdict() | {
+        "task": request.task_name,
+        "algorithms": request.algorithm_names,
+        "data": request.data_name,
         "grid": {plan.algorithm: plan.grid for plan in plans},
         "rounds": {plan.algorithm: plan.rounds for plan in plans},
         "trials": {

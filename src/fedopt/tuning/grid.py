@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedopt.algorithms import ALGORITHMS
+from fedopt.algorithms import AlgorithmChoice, find_algorithm
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.records import flatten
 from fedopt.runs.resolve import parse_settings, resolve
@@ -34,7 +34,7 @@ Point = Mapping[str, Value]  # axis -> value
 
 
 def paper_grid(
-    task: Task, algorithm: str, settings: Mapping[str, Any] | None = None
+    task: Task, algorithm: AlgorithmChoice, settings: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Value, ...]]:
     """Return the paper's grid for a task. Only algorithms with a tau get that axis."""
     paper = task.paper
@@ -48,11 +48,10 @@ def paper_grid(
 
 
 def remove_unused_tau(
-    grid: Grid, task: Task, algorithm: str, settings: Mapping[str, Any] | None = None
+    grid: Grid, task: Task, algorithm: AlgorithmChoice, settings: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Value, ...]]:
     """Return the grid, without the tau axis if the algorithm with these settings has no tau."""
-    if algorithm not in ALGORITHMS:
-        raise unknown("algorithm", algorithm, ALGORITHMS)
+    find_algorithm(algorithm)
     if "tau" not in grid:
         return dict(grid)
     has_tau = "server.tau" in flatten(resolve(task, algorithm, settings or {}).document())

@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.errors import ConfigError, unknown
-from fedopt.tasks import find_task
+from fedopt.references import file_name
+from fedopt.runs.prepare import find_source
+from fedopt.tasks import TASKS, Task, find_task
 from fedopt.tuning.grid import Grid, check_grid, paper_grid, read_grid, remove_unused_tau
 from fedopt.tuning.scores import check_selection
 
@@ -22,17 +25,32 @@ KEEP = ("best", "all")  # the trials whose checkpoints are kept at the end
 class SweepRequest(NamedTuple):
     """The options of `fedopt sweep`."""
 
-    task: str
-    algorithms: Sequence[str]
+    task: str | Task
+    algorithms: Sequence[AlgorithmChoice]
     grid: str = "paper"
     settings: Mapping[str, Any] = {}
     seeds: Sequence[int] = (0,)
-    data: str = "synthetic"
+    data: str | None = None  # "synthetic" (default), an imported dataset or its directory
     select: str = TRAIN_LOSS
     search: str = "grid"
     trials: int | None = None  # per algorithm, with --search optuna
     keep: str = "best"
     tensorboard: bool = False
+
+    @property
+    def task_name(self) -> str:
+        return self.task if isinstance(self.task, str) else self.task.name
+
+    @property
+    def algorithm_names(self) -> list[str]:
+        return [algorithm_name(algorithm) for algorithm in self.algorithms]
+
+    @property
+    def data_name(self) -> str:
+        """The data as the user named it; "own" for a user-defined task."""
+        if self.data is not None:
+            return self.data
+        return "synthetic" if self.task_name in TASKS else "own"
 
     @property
     def compared_metric(self) -> str:
@@ -47,27 +65,28 @@ def read_grids(request: SweepRequest) -> dict[str, Grid]:
     """Validate the request and return the grid of each algorithm."""
     _check_options(request)
     task = find_task(request.task)
+    find_source(task, request.data)
     check_selection(task, request.select)
     given = None if request.grid.strip() == "paper" else read_grid(request.grid)
     grids: dict[str, Grid] = {}
-    for algorithm in request.algorithms:
+    for name, algorithm in zip(request.algorithm_names, request.algorithms, strict=True):
         if given is None:
             grid = paper_grid(task, algorithm, request.settings)
         else:
             grid = remove_unused_tau(given, task, algorithm, request.settings)
         if not grid:
             raise ConfigError(
-                f"--grid has only tau, which {algorithm} does not have; add client_lr or server_lr, or leave "
-                f"{algorithm} out",
+                f"--grid has only tau, which {name} does not have; add client_lr or server_lr, or leave "
+                f"{name} out",
                 keys=["server.tau"],
             )
         check_grid(grid, request.settings)
-        grids[algorithm] = grid
+        grids[name] = grid
     return grids
 
 
 def _check_options(request: SweepRequest) -> None:
-    names, search = request.algorithms, request.search
+    names, search = request.algorithm_names, request.search
     find_task(request.task)
     if not names:
         raise ConfigError(
@@ -105,6 +124,6 @@ def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
 def default_directory(request: SweepRequest, grids: Mapping[str, Grid]) -> Path:
     """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds."""
     settings = {key: value for key, value in request.settings.items() if key != "rounds"}
-    identity = [grids, settings, list(request.seeds), request.data]
+    identity = [grids, settings, list(request.seeds), request.data_name]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:6]
-    return Path("runs") / request.task / f"sweep-{digest}"
+    return Path("runs") / file_name(request.task_name) / f"sweep-{digest}"

@@ -132,7 +132,7 @@ def write_results(result: SweepResult) -> None:
     """Write sweep.csv, with one line per point, and the report."""
     write_atomically(result.out / "sweep.csv", _to_csv(result))
     if records := result.records:
-        title = f"Tuning {', '.join(result.request.algorithms)} on {result.request.task}"
+        title = f"Tuning {', '.join(result.request.algorithm_names)} on {result.request.task_name}"
         write_report(records, result.report, title)
 
 
@@ -174,8 +174,8 @@ def summary(result: SweepResult) -> dict[str, Any]:
     """Return the JSON object of `--json`."""
     request = result.request
     return {
-        "task": request.task,
-        "data": request.data,
+        "task": request.task_name,
+        "data": request.data_name,
         "select": request.select,
         "metric": find_task(request.task).metric,
         "rounds_run": result.rounds_run,

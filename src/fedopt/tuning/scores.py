@@ -72,7 +72,7 @@ def search_score(item: WorkItem, select: str) -> float | None:
         value = score(record, select, item.until)
     else:
         value = rung_score(record, select, item.until, rung_window(item.until, config.rounds))
-    sign = 1 if lower_is_better(find_task(config.task), select) else -1
+    sign = 1 if lower_is_better(find_task(item.trial.request.task), select) else -1
     return None if value is None else sign * value
 
 

@@ -23,10 +23,10 @@ def print_sweep(result: SweepResult) -> None:
 
 def _best_points(result: SweepResult) -> Table:
     request, metric = result.request, find_task(result.request.task).metric
-    data = "synthetic data" if request.data == "synthetic" else f"data {request.data}"
+    data = "synthetic data" if request.data_name == "synthetic" else f"data {request.data_name}"
     rounds = " and ".join(map(str, sorted({algorithm.rounds for algorithm in result.algorithms})))
     table = Table(
-        title=f"{request.task}, {rounds} rounds, {data}; best by {request.select.replace('_', ' ')}",
+        title=f"{request.task_name}, {rounds} rounds, {data}; best by {request.select.replace('_', ' ')}",
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,

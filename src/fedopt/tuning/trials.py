@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedopt.algorithms import AlgorithmChoice
 from fedopt.errors import RunDirectoryError, UserError
+from fedopt.references import file_name
 from fedopt.runs.config import Config
 from fedopt.runs.prepare import RunRequest
 from fedopt.runs.records import RunRecord, read_run
+from fedopt.tasks import Task
 from fedopt.tuning.grid import Point, describe, point_settings
 
 _HASH_DIGITS = 12  # enough to distinguish thousands of trials
@@ -51,11 +54,11 @@ class WorkItem(NamedTuple):
 
 def make_trial(
     root: Path,
-    task: str,
-    algorithm: str,
+    task: str | Task,
+    algorithm: AlgorithmChoice,
     point: Point,
     settings: Mapping[str, Any],
-    data: str = "synthetic",
+    data: str | None = None,
     tensorboard: bool = False,
 ) -> Trial:
     """Resolve the configuration at `point` with the other `settings`, and name its directory in `root`.
@@ -65,7 +68,7 @@ def make_trial(
     settings = {**settings, **point_settings(point)}
     request = RunRequest(task, algorithm, settings, data, tensorboard=tensorboard)
     config = request.prepare().config
-    path = root / f"{algorithm}-{config.short_hash(_HASH_DIGITS)}"
+    path = root / f"{file_name(config.algorithm)}-{config.short_hash(_HASH_DIGITS)}"
     return Trial(request.with_settings(rounds=config.rounds), config, path, point)
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.loop import Step
@@ -14,6 +15,7 @@ from fedopt.errors import Diverged, FedoptError, RunError
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
 from fedopt.runs.shared_data import SharedData, open_data
+from fedopt.tasks import Task
 from fedopt.tuning.trials import Trial, WorkItem
 
 
@@ -40,7 +42,7 @@ def run_item(item: WorkItem, executor: Executor, on_round: Callable[[], None]) -
             initial=initial,
             on_step=on_step,
             tensorboard=trial.request.tensorboard,
-            data=_open_data(_DataRequest.of(config, problem)),
+            data=_open_data(_DataRequest.of(trial.request.task, config, problem)),
             until=item.until,
         )
     except Diverged:
@@ -59,18 +61,32 @@ def _message(trial: Trial, error: FedoptError, text: str) -> str:
     return f"trial {trial.label}{path}: {text}{remedy}"
 
 
+class _Same(NamedTuple):
+    """A task object. It is equal to itself only."""
+
+    task: Task
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.task is other.task
+
+    def __hash__(self) -> int:
+        return id(self.task)
+
+
 @dataclass(frozen=True)
 class _DataRequest:
     """The data of a problem. Requests of trials with the same data options are equal."""
 
     key: str
+    task: object  # the name of a task, or the identity of a task object
     problem: Problem = field(compare=False)
     sample: int = field(compare=False)
 
     @classmethod
-    def of(cls, config: Config, problem: Problem) -> _DataRequest:
-        options = [config.task, config.algorithm == "centralized", config.data, config.eval.sample]
-        return cls(json.dumps(options, sort_keys=True), problem, config.eval.sample)
+    def of(cls, task: str | Task, config: Config, problem: Problem) -> _DataRequest:
+        options = [config.algorithm == "centralized", config.data, config.eval.sample]
+        key = task if isinstance(task, str) else _Same(task)
+        return cls(json.dumps(options, sort_keys=True), key, problem, config.eval.sample)
 
 
 @lru_cache(maxsize=2)
