@@ -37,7 +37,7 @@ from fedopt.engine.fast_paths import (
 from fedopt.engine.loop import Step
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import initial_vector
+from fedopt.engine.worker import initial_model, initial_vector
 from fedopt.models.linear import TagRegression
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
@@ -155,11 +155,12 @@ def test_updates_in_place_do_not_change_earlier_vectors(workers: int, pool: Pool
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = build_problem(SO_LR, config)
     executor = pool(workers) if workers else Serial()
-    start = initial_vector(problem)
+    start_model = initial_model(problem)
+    start = start_model.x
     before = start.clone()
-    first = execute(config, problem, executor, initial=start).x
+    first = execute(config, problem, executor, initial=start_model).x
     copy = first.clone()
-    again = execute(config, problem, executor, initial=start).x
+    again = execute(config, problem, executor, initial=start_model).x
     assert torch.equal(start, before) and torch.equal(first, copy) and torch.equal(first, again)
     steps: list[Step] = []
     fedopt.run("so_lr", config=SMALL | {"rounds": 3}, callback=steps.append)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
+from fedopt.models.fixed_state import FixedState
 from fedopt.tasks.base import Loss, Metric, Prepare, Touched
 from fedopt.tasks.batch import Nested, call_model
 
@@ -70,6 +71,8 @@ class Problem:
     penalty: Callable[[nn.Module], Tensor] | None = None
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None
     touched: Touched | None = None
+    # Frozen parameters and buffers of the run; None: those of the module that each process builds.
+    fixed: FixedState | None = field(default=None, compare=False)
     profile: Profile = no_profile  # set by benchmarks to measure where the time goes
 
     def objective(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
@@ -19,6 +20,7 @@ from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_U
 from fedopt.engine.problem import Problem
 from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.models.capabilities import self_updating_layers
+from fedopt.models.fixed_state import FixedState, describe_parameters
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.batch import call_model, count_examples
@@ -103,15 +105,45 @@ def seeded(*parts: int | str) -> Iterator[None]:
         torch.set_rng_state(before)
 
 
+class InitialModel(NamedTuple):
+    """The model before the first round: x_0, and what training does not change."""
+
+    x: Vector
+    fixed: FixedState
+    parameters: dict[str, str]  # type and shape of each trainable parameter
+
+
+def read_model(module: nn.Module, buffers: str = "refuse") -> InitialModel:
+    """Return the parts of a module."""
+    flat = Flat(module, buffers)
+    return InitialModel(flat.read(), flat.fixed(), describe_parameters(module))
+
+
+def initial_model(problem: Problem) -> InitialModel:
+    """Build the model of a run in the main process."""
+    try:
+        return read_model(build_module(problem), problem.buffers)
+    except FedoptError:
+        raise
+    except Exception as error:
+        raise ModelError(f"the model cannot be built: {one_line(error)}", what="model") from error
+
+
 def initial_vector(problem: Problem) -> Vector:
-    """Return x_0: the model initialised with the seed of the run. One thread, because QR depends on it."""
+    """Return x_0."""
+    return initial_model(problem).x
+
+
+def build_module(problem: Problem) -> nn.Module:
+    """Build the module with the seed of the run. One thread, because QR depends on it.
+
+    With `problem.fixed`, the frozen parameters and buffers have the values of the run.
+    """
     with single_thread(), seeded(problem.seed, "init"):
-        try:
-            return Flat(problem.model(), problem.buffers).read()
-        except FedoptError:
-            raise
-        except Exception as error:
-            raise ModelError(f"the model cannot be built: {one_line(error)}", what="model") from error
+        module = problem.model()
+    if problem.fixed is not None:
+        problem.fixed.apply(module)
+    return module
 
 
 def one_line(error: Exception) -> str:
@@ -123,8 +155,7 @@ class Worker:
     """Holds one model and the data of one problem, and runs jobs one after the other."""
 
     def __init__(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
-        with seeded(problem.seed, "init"):
-            self.flat = Flat(problem.model(), problem.buffers)
+        self.flat = Flat(build_module(problem), problem.buffers)
         self.problem = problem
         self.federation = federation
         self.algorithm = problem.algorithm()
@@ -202,7 +233,7 @@ class Worker:
         if rows is not None:
             sent = tuple(rows.take(v) for v in sent)
         self.flat.train()
-        buffers = self.flat.buffer_versions()
+        fixed = self.flat.fixed_versions()
         versions = [v._version for v in sent]
         profile = self.problem.profile("client", job.round.t)
         with seeded(self.problem.seed, "client", job.round.t, client), profile:
@@ -215,7 +246,7 @@ class Worker:
                 client=client,
                 round=job.round.t + 1,
             )
-        self._check_buffers(buffers)
+        self._check_fixed(fixed)
         vectors = result.returns + result.keeps
         finite = all(map(all_finite, vectors))
         return ClientReport(job.client, work.weight(), *work.statistics(), finite, rows), vectors
@@ -272,12 +303,12 @@ class Worker:
                     sums[name] += [float(part.cpu().double().sum()) for part in metric(outputs, targets)]
         return EvaluationSums(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
 
-    def _check_buffers(self, before: dict[str, tuple[int, int]]) -> None:
-        after = self.flat.buffer_versions()
+    def _check_fixed(self, before: dict[str, tuple[int, int]]) -> None:
+        after = self.flat.fixed_versions()
         changed = [name for name, version in after.items() if before.get(name) != version]
         if changed:
             raise ModelError(
-                f"training changed buffer {changed[0]!r} of the model, which has no federated mean; "
-                "make it a parameter or keep it constant",
+                f"training changed {changed[0]!r}, a buffer or frozen parameter of the model, which has no "
+                "federated mean; make it a trainable parameter or keep it constant",
                 what=changed[0],
             )

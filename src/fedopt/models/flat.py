@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedopt.errors import ModelError, unknown
 from fedopt.models.capabilities import SelfUpdating, has_gradient_hooks
+from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.models.sparse_rows import SparseRows
 
 BUFFER_POLICIES = ("refuse", "freeze")
@@ -82,9 +83,13 @@ class Flat:
         for layer in self._frozen_norms:
             layer.eval()
 
-    def buffer_versions(self) -> dict[str, tuple[int, int]]:
-        """Return identity and version of every buffer. Equal values mean that the buffers did not change."""
-        return {name: (id(b), b._version) for name, b in self.module.named_buffers()}
+    def fixed(self) -> FixedState:
+        """Return a copy of the frozen parameters and buffers."""
+        return FixedState(fixed_tensors(self.module))
+
+    def fixed_versions(self) -> dict[str, tuple[int, int]]:
+        """Return identity and version of the frozen parameters and buffers. Equal means unchanged."""
+        return {name: (id(t), t._version) for name, t in fixed_tensors(self.module).items()}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 config.toml     the resolved configuration        metrics.jsonl   one JSON object per line
 run.json        version, command, status, result  checkpoints/    the newest ones
+model.safetensors   frozen parameters and buffers, if the model has any
 clients/        the state that clients keep between rounds, if the algorithm has any
 tensorboard/    event files, if requested
 """
@@ -13,41 +14,52 @@ import os
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from fedopt.algorithms import State
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.loop import Position
 from fedopt.errors import RunDirectoryError
 from fedopt.files import disk_errors, lock_directory, write_atomically
+from fedopt.models.fixed_state import FixedState
 from fedopt.runs import checkpoint as checkpoints
+from fedopt.runs import model_file
 from fedopt.runs.checkpoint import Checkpoint
 from fedopt.runs.client_table import DiskTable, check_disk
 from fedopt.runs.config import Config, read_config
+from fedopt.runs.fingerprint import Fingerprint, find_difference
 from fedopt.runs.records import flatten, read_run
 
 # Entries of run.json that describe how a run ended.
 OUTCOME = "message rounds_done train_loss value params x_sha256 seconds full_test".split()
 
 
+class ModelRecord(NamedTuple):
+    """What a run directory records about the model at the start of the run."""
+
+    fixed: FixedState
+    fingerprint: Fingerprint  # empty for a built-in task
+
+
 class RunDirectory:
     """The files of one run, locked for this process."""
 
-    def __init__(self, path: Path, config: Config, info: dict[str, Any]) -> None:
-        """Create the run, or open it if its configuration is the same. `info` is run.json of a new run."""
+    def __init__(self, path: Path, config: Config, info: dict[str, Any], model: ModelRecord) -> None:
+        """Create the run, or open it if it is the same run. `info` is run.json of a new run."""
         self.path = path
         self.config = config
+        self.fixed = model.fixed  # of this run; an existing run has its own
         self._table: DiskTable | None = None
         self._metrics: IO[bytes] | None = None
-        check_directory(path, "run directory", "config.toml", ("run.json", "metrics.jsonl"))
+        check_directory(path, "run directory", "config.toml", ("run.json", "metrics.jsonl", model_file.NAME))
         self._lock = lock_directory(path, "fedopt process")
         try:
-            self._open(info)
+            self._open(info, model.fingerprint)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, info: dict[str, Any]) -> None:
+    def _open(self, info: dict[str, Any], fingerprint: Fingerprint) -> None:
         config_file = self.path / "config.toml"
         if config_file.exists():
             existing = read_config(config_file)
@@ -60,17 +72,40 @@ class RunDirectory:
                     "another --out",
                     path=self.path,
                 )
+            _check_fingerprint(self.path, self.info.get("fingerprint", {}), fingerprint)
+            self._open_model()
             stops_differ = (existing.stop.patience or self.config.stop.patience) and (
                 existing.stop != self.config.stop
             )
             if self.config.rounds > existing.rounds or stops_differ:
                 write_atomically(config_file, self.config.toml())
         else:
-            self.info = info
+            self.info = {**info, "fingerprint": fingerprint or None}
             self.update()
+            self._write_model()
             (self.path / "metrics.jsonl").touch()
             # The last file: check_directory recognises a run directory by it.
             write_atomically(config_file, self.config.toml())
+
+    def _open_model(self) -> None:
+        """Use the frozen parameters and buffers of the run. Runs of older versions have no file."""
+        stored = model_file.read(self.path)
+        if stored is not None:
+            self.fixed = stored
+            return
+        recorded = self.info.get("fingerprint", {}).get("fixed")
+        if recorded and checkpoints.rounds(self.path / "checkpoints"):
+            file = self.path / model_file.NAME
+            raise RunDirectoryError(
+                f"{file} is missing, and the checkpoints need it; restore it, or remove {self.path} to start "
+                "again",
+                path=self.path,
+            )
+        self._write_model()
+
+    def _write_model(self) -> None:
+        if self.fixed.nbytes:
+            model_file.write(self.path, self.fixed)
 
     @property
     def done(self) -> bool:
@@ -176,31 +211,35 @@ def mark_pruned(path: Path, rounds_done: int, train_loss: float | None) -> None:
 
 
 def remove_checkpoints(path: Path) -> None:
-    """Delete the checkpoints and the client state of a run; its numbers stay.
+    """Delete the checkpoints, the frozen tensors and the client state of a run; its numbers stay.
 
     A run without checkpoints starts from round 0 if it is extended. Each directory is renamed before it is
     deleted, so that an interruption never leaves an incomplete one. Client state goes last because
     checkpoints refer to it.
     """
-    for name in ("checkpoints", "clients"):
+    for name in ("checkpoints", "clients", model_file.NAME):
         trash = path / f".{name}.removed"
         try:
-            shutil.rmtree(trash, ignore_errors=True)
+            _remove(trash)
             os.rename(path / name, trash)
         except FileNotFoundError:
             continue
         except OSError:
             return
-        shutil.rmtree(trash, ignore_errors=True)
+        _remove(trash)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def remove_temporary_files(path: Path) -> None:
     """Delete the unfinished files that a killed process left in a run directory."""
     for temporary in path.rglob(".*.tmp"):
-        if temporary.is_dir():
-            shutil.rmtree(temporary, ignore_errors=True)
-        else:
-            temporary.unlink(missing_ok=True)
+        _remove(temporary)
 
 
 def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[str] = ()) -> bool:
@@ -226,6 +265,15 @@ def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[st
 
 def _write_info(path: Path, info: Mapping[str, Any]) -> None:
     write_atomically(path / "run.json", json.dumps(info, indent=2) + "\n")
+
+
+def _check_fingerprint(path: Path, recorded: Fingerprint, current: Fingerprint) -> None:
+    """Refuse to continue a run with another model."""
+    difference = find_difference(recorded, current)
+    if difference:
+        raise RunDirectoryError(
+            f"{path} holds another run: {difference}; choose another run directory", path=path
+        )
 
 
 def _check_same_run(path: Path, existing: Config, requested: Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fedopt.engine.executors import open_executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import single_thread
 from fedopt.errors import unknown
+from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
 from fedopt.runs.load import load
@@ -34,7 +36,9 @@ def evaluate(
     """Measure the newest model of a run directory on all clients of `split`."""
     loaded = load(run)
     task = find_task(loaded.config.task)
-    with _open_split(task, loaded.config, split) as (problem, name):
+    fixed = FixedState(fixed_tensors(loaded.model))
+    with _open_split(task, loaded.config, split) as (split_problem, name):
+        problem = replace(split_problem, fixed=fixed)
         federation = problem.federation()
         clients = getattr(federation, name)
         with open_executor(executor, workers) as opened, single_thread():

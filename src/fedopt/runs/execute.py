@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,21 @@ from fedopt.engine.loop import Position, Step, TrainingPlan, start, train
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup
 from fedopt.engine.sampling import SAMPLERS
-from fedopt.engine.worker import initial_vector, single_thread
+from fedopt.engine.worker import InitialModel, initial_model, single_thread
 from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.build_problem import build_plan
 from fedopt.runs.callbacks import STOP, Callback
 from fedopt.runs.config import Config
-from fedopt.runs.directory import RunDirectory
+from fedopt.runs.directory import ModelRecord, RunDirectory
 from fedopt.runs.early_stopping import has_stopped_improving, lower_is_better
+from fedopt.runs.fingerprint import model_fingerprint
 from fedopt.runs.metrics_log import MetricsLine, MetricsLog, finite_or_none, metrics_lines
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.runs.result import RunResult, vector_sha256
 from fedopt.runs.shared_data import SharedData, open_data
+from fedopt.tasks import TASKS
 from fedopt.version import __version__
 
 
@@ -41,7 +44,7 @@ def execute(
     out: Path | None = None,
     command: str = "",
     better: str = "higher",
-    initial: Vector | None = None,
+    initial: InitialModel | None = None,
     on_step: Callback | None = None,
     log: Log = no_log,
     tensorboard: bool = False,
@@ -72,10 +75,12 @@ def execute(
         "better": better,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    directory = RunDirectory(out, config, info) if out else None
-    run = _Run(config, problem, executor, data, directory, better, log)
+    initial = initial or initial_model(problem)
+    directory = RunDirectory(out, config, info, _model_record(out, config, problem, initial)) if out else None
+    fixed = directory.fixed if directory else initial.fixed
+    run = _Run(config, replace(problem, fixed=fixed), executor, data, directory, better, log)
     try:
-        run.open(initial, tensorboard)
+        run.open(initial.x, tensorboard)
         if run.is_finished:
             return run.finished_result()
         if directory:
@@ -121,11 +126,11 @@ class _Run:
         self._stops_at_lower = lower_is_better(config.stop.metric, next(iter(problem.metrics)), better)
         self._saved_round = 0  # of the newest checkpoint
 
-    def open(self, initial: Vector | None, event_file: bool) -> None:
+    def open(self, x: Vector, event_file: bool) -> None:
         """Start at round 0, or at the newest checkpoint of the run directory."""
         self.algorithm = self.problem.algorithm()
         self.plan = build_plan(self.config, self.data.examples)
-        state = self.algorithm.init(initial_vector(self.problem) if initial is None else initial)
+        state = self.algorithm.init(x)
         self.position = start(state, self.plan)
         self.table = self._restore(self.directory, state) if self.directory else MemoryTable()
         self.metrics = MetricsLog(self.directory, event_file)
@@ -300,6 +305,14 @@ class _Run:
             path=self.directory.path if self.directory else None,
             problem=self.problem,
         )
+
+
+def _model_record(out: Path, config: Config, problem: Problem, initial: InitialModel) -> ModelRecord:
+    """What the run directory records about the model."""
+    if config.task in TASKS:
+        return ModelRecord(initial.fixed, {})
+    is_new = not (out / "config.toml").exists()
+    return ModelRecord(initial.fixed, model_fingerprint(problem, initial, is_new))
 
 
 def _check_event_files(out: Path | None) -> None:

@@ -11,10 +11,13 @@ from torch import nn
 
 from fedopt.algorithms import Vector
 from fedopt.errors import ModelError, RunDirectoryError
+from fedopt.models.fixed_state import check_same_tensors, describe_parameters
 from fedopt.models.flat import Flat
 from fedopt.references import is_reference
 from fedopt.runs import checkpoint as checkpoints
+from fedopt.runs import model_file
 from fedopt.runs.config import Config, read_config
+from fedopt.runs.fingerprint import read_fingerprint
 from fedopt.runs.weights import fresh_model
 from fedopt.tasks import TASKS, find_task
 
@@ -65,6 +68,12 @@ def load(
         listed = ", ".join(map(str, available))
         raise RunDirectoryError(f"{path} has no checkpoint of round {selected}; it has {listed}", path=path)
     x = checkpoints.read_vector(path / "checkpoints", selected, "x")
+    check_same_tensors(
+        read_fingerprint(path).get("parameters", describe_parameters(model)), describe_parameters(model)
+    )
+    fixed = model_file.read(path)
+    if fixed is not None:
+        fixed.apply(model, copy=True)
     flat = Flat(model, buffers="freeze")
     if len(x) != flat.d:
         raise ModelError(f"{path} holds {len(x)} parameters and the model has {flat.d}", what="model")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedopt.algorithms import AlgorithmChoice, Vector, algorithm_name
+from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.data.store.locations import data_source
 from fedopt.engine.problem import Problem
+from fedopt.engine.worker import InitialModel
 from fedopt.errors import ConfigError
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
@@ -28,7 +29,7 @@ class PreparedRun(NamedTuple):
     config: Config
     problem: Problem
     better: str  # whether a "higher" or a "lower" metric is better
-    initial: Vector | None  # None: the seed decides
+    initial: InitialModel | None  # None: the seed decides
 
 
 @dataclass(frozen=True)

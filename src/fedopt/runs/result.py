@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from fedopt.algorithms import Vector
 from fedopt.engine.problem import Problem
+from fedopt.engine.worker import build_module
 from fedopt.models.flat import Flat
 
 _SUMMARY = "task algorithm rounds seed train_loss metric value params x_sha256 seconds data".split()
@@ -42,7 +43,9 @@ class RunResult:
     @property
     def model(self) -> nn.Module:
         """The trained module in evaluation mode."""
-        module = self.problem.model()
+        module = build_module(replace(self.problem, fixed=None))
+        if self.problem.fixed is not None:
+            self.problem.fixed.apply(module, copy=True)
         Flat(module, self.problem.buffers).bind(self.x.clone())
         return module.eval()
 

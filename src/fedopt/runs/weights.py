@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from fedopt.algorithms import Vector
-from fedopt.engine.worker import seeded
+from fedopt.engine.worker import InitialModel, read_model, seeded
 from fedopt.errors import DataError, ModelError
-from fedopt.models.flat import Flat
 from fedopt.runs.config import Config
 from fedopt.tasks import Task
 
@@ -28,11 +25,8 @@ def weights_checksum(path: Path) -> str:
     return "sha256:" + hashlib.sha256(_read(path)).hexdigest()
 
 
-def read_weights(path: Path, model: nn.Module, buffers: str = "refuse") -> Vector:
-    """Load the weights of a file into `model` and return them as one vector.
-
-    Parameters that are not trained must have the same values in the file and in the model.
-    """
+def read_weights(path: Path, model: nn.Module, buffers: str = "refuse") -> InitialModel:
+    """Load the weights of a file into `model`. Frozen parameters and buffers have the values of the file."""
     try:
         weights = load(_read(path))
     except SafetensorError as error:
@@ -46,16 +40,8 @@ def read_weights(path: Path, model: nn.Module, buffers: str = "refuse") -> Vecto
             f"{expected.get(name, 'unknown')} in the model",
             what=name,
         )
-    trained = {name for name, p in model.named_parameters(remove_duplicate=False) if p.requires_grad}
-    for name, value in model.state_dict().items():
-        if name not in trained and not torch.equal(value, weights[name]):
-            raise ModelError(
-                f"{name!r} is not trained, and its values in {path} differ from those of the model; build "
-                "the model with the values of the file",
-                what=name,
-            )
     model.load_state_dict(weights)
-    return Flat(model, buffers).read()
+    return read_model(model, buffers)
 
 
 def _read(path: Path) -> bytes:

@@ -17,6 +17,7 @@ import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -138,7 +139,7 @@ class Processes:
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         try:
-            pickle.dumps(problem)
+            pickle.dumps(replace(problem, fixed=None))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ModelError(
                 f"worker processes cannot import part of this problem ({error}); define it at the top "
@@ -152,6 +153,8 @@ class Processes:
         self._keeps = len(algorithm.keeps)
         self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept before, returned, kept
         self._slots = 4 * len(self._workers)
+        if problem.fixed is not None:  # sending it moves it to shared memory, once for all workers
+            _check_shared_memory(problem.fixed.nbytes)
         self._sent = _SharedVectors(len(algorithm.sends), d)
         self._shared = _SharedVectors(self._slots * self._per_slot, d)
         shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)

@@ -20,7 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedopt.algorithms.base import Vector
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import seeded
+from fedopt.engine.worker import build_module
 from fedopt.models.capabilities import HasBasicOperations, declares
 from fedopt.models.flat import Flat
 from fedopt.models.sparse_rows import SparseRows
@@ -120,8 +120,7 @@ class StackedModel:
     """The model of one problem, evaluated for many parameter vectors at once."""
 
     def __init__(self, problem: Problem, device: str) -> None:
-        with seeded(problem.seed, "init"):
-            module = problem.model()
+        module = build_module(problem)
         self.masks = DropoutMasks(copy.deepcopy(module))
         self._flat = Flat(module.to(device), problem.buffers)
         self._flat.train()
