@@ -38,7 +38,7 @@ def test_result_has_all_documented_fields() -> None:
     result = train(make_task(), algorithm="fedyogi", rounds=3, seed=5)
     summary = result.summary()
     assert set(summary) == set(
-        "task algorithm rounds seed train_loss metric value params x_sha256 seconds data".split()
+        "task algorithm rounds seed train_loss metric value params x_sha256 seconds rejected data".split()
     )
     assert json.loads(json.dumps(summary)) == summary
     assert {key: summary[key] for key in ("task", "algorithm", "rounds", "seed", "metric", "params")} == {

@@ -18,7 +18,13 @@ def make_record(
     **info: Any,
 ) -> RunRecord:
     train = [
-        {"round": t, "split": "train", "loss": loss, "clients": 0 if loss is None else 2, "rejected": 2}
+        {
+            "round": t,
+            "split": "train",
+            "loss": loss,
+            "clients": 0 if loss is None else 2,
+            "rejected": 2 * (loss is None),
+        }
         for t, loss in enumerate(losses, 1)
     ]
     test = [{"round": t, "split": "test", "recall_at_5": v} for t, v in (tests or {}).items()]

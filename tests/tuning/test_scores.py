@@ -47,7 +47,7 @@ def test_metric_is_averaged_over_the_planned_evaluations_only() -> None:
         ([1.0, 2.0, None, None], "diverged", 4, None),
         ([1.0, 2.0, None, None], "diverged", 2, 1.5),  # before it diverged
         ([1.0, 2.0, None, None], "diverged", 3, None),  # after the first invalid round
-        ([1.0, None, 3.0], "done", 3, 2.0),  # recovered
+        ([1.0, None, 3.0], "done", 3, None),  # a round that counts had no finite update
         ([1.0, 2.0, None], "done", 3, None),
         ([1.0, 2.0], "pruned", 2, 1.5),
         ([], "running", 1, None),
@@ -57,6 +57,29 @@ def test_diverged_trial_has_no_score_after_divergence(
     losses: list[float | None], status: str, rounds: int, expected: float | None
 ) -> None:
     assert score(make_record(losses, status), "train_loss", rounds) == expected
+
+
+def test_trial_with_rejected_clients_has_no_score() -> None:
+    """Half of the clients diverge, and the others have a small loss: such a rate must not win."""
+    tests = {2: 0.2, 4: 0.9}
+    record = make_record([0.1] * 4, tests=tests)
+    assert score(record, "train_loss", 4) == pytest.approx(0.1)
+    record.train[2]["rejected"] = 3
+    for select in ("train_loss", "recall_at_5"):
+        assert score(record, select, 4) is None
+        assert rung_score(record, select, 4, last=2) is None
+        assert score(record, select, 2) is not None  # before
+        assert score(record, select, 4, last=1) is not None  # after
+    assert truncate_record(record, 3).status == "done"  # the run itself did not diverge
+    assert truncate_record(record, 3).rejected == 3
+
+
+def test_round_without_a_finite_loss_counts_as_rejection() -> None:
+    record = make_record([0.1] * 4)
+    record.train[2]["loss"] = None  # two clients had finite updates and a loss that is not finite
+    assert score(record, "train_loss", 4) is None
+    record.train[2]["clients"] = 0  # all clients had fewer examples than a batch
+    assert score(record, "train_loss", 4) == pytest.approx(0.1)
 
 
 def test_rung_score_of_a_metric_uses_the_most_recent_evaluation() -> None:

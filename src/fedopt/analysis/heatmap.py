@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fedopt.analysis.labels import configuration_labels
 from fedopt.analysis.seeds import SeedGroup, configuration_key, group_seeds
-from fedopt.analysis.summary import TRAIN_LOSS, final_measure, is_higher_better, is_trained
+from fedopt.analysis.summary import TRAIN_LOSS, final_measure, has_finite_rounds, is_higher_better, is_trained
 from fedopt.formatting import is_fraction
 from fedopt.runs.records import RunRecord, flatten
 
@@ -210,6 +210,8 @@ def _rate_trial(group: SeedGroup, measure: str) -> RateTrial | None:
         return None
     tau = settings.get("server.tau")
     counted = [record for record in group.counted if is_trained(record, record.rounds)]
+    if not all(has_finite_rounds(record, record.rounds) for record in counted):
+        counted = []  # such a trial must not be the best
     values, losses = (
         [v for record in counted if (v := final_measure(record, name)) is not None]
         for name in (measure, TRAIN_LOSS)

@@ -21,7 +21,14 @@ from fedopt.analysis.seeds import (
     within_noise,
 )
 from fedopt.errors import ConfigError, UserError
-from fedopt.runs.records import LOWER_IS_BETTER, RunRecord, mean_over_last_rounds, number
+from fedopt.runs.records import (
+    LAST_ROUNDS,
+    LOWER_IS_BETTER,
+    RunRecord,
+    count_rejected,
+    mean_over_last_rounds,
+    number,
+)
 
 TRAIN_LOSS = "train_loss"  # the paper's selection criterion: the mean over the last 100 rounds
 TARGET_MARGIN = 0.1  # the target is this fraction worse than the best final value
@@ -41,6 +48,7 @@ class Summary(NamedTuple):
     bytes_total: Interval | None
     bytes_to_target: Interval | None
     seconds: Interval | None
+    rejected: Interval | None  # client updates that were not finite
 
     @property
     def label(self) -> str:
@@ -60,6 +68,11 @@ class Summary(NamedTuple):
         return self.state in FAILED
 
     @property
+    def has_rejections(self) -> bool:
+        """Whether a round that counts for the result had an update or a loss that was not finite."""
+        return not _has_finite_rounds(self.group)
+
+    @property
     def note(self) -> str:
         """State and progress of an incomplete configuration, else ""."""
         state, records = self.state, self.group.records
@@ -77,7 +90,10 @@ class Summary(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Configurations of one task, best first; unfinished ones follow, then failed ones."""
+    """Configurations of one task, best first.
+
+    Configurations with rejected clients in the rounds that count follow, then unfinished and failed ones.
+    """
 
     summaries: list[Summary]
     target: float | None  # a final value near the best one; see `compare_runs`
@@ -130,7 +146,10 @@ def compare_runs(records: Sequence[RunRecord]) -> Comparison:
             f"a report compares runs of one task, not of {tasks}; write one each", keys=["task"]
         )
     groups = group_seeds(records)
-    eligible = [g for g in groups if not g.state] or [g for g in groups if g.state not in FAILED]
+    done = [g for g in groups if not g.state]
+    eligible = (
+        [g for g in done if _has_finite_rounds(g)] or done or [g for g in groups if g.state not in FAILED]
+    )
     target = _target(eligible, records[0].higher_is_better)
     summaries = [_summarise(group, at, group in eligible, target) for at, group in enumerate(groups)]
     return Comparison(sorted(summaries, key=_rank), target)
@@ -163,6 +182,21 @@ def is_trained(record: RunRecord, round: int) -> bool:
     lines = [line for line in record.train if line["round"] == round]
     last = lines[-1] if lines else {}
     return number(last.get("loss")) is not None or not (last.get("clients") or last.get("rejected"))
+
+
+def has_finite_rounds(record: RunRecord, rounds: int, last: int = LAST_ROUNDS) -> bool:
+    """Return whether all updates and losses of the last `last` of `rounds` rounds were finite.
+
+    Means ignore rejected clients and rounds without a finite loss. Without this rule, a rate at which the
+    difficult clients diverge could have the best mean.
+    """
+    lines = [line for line in record.train if max(1, rounds - last + 1) <= line["round"] <= rounds]
+    has_losses = all(number(line.get("loss")) is not None for line in lines if line.get("clients"))
+    return has_losses and not count_rejected(lines)
+
+
+def _has_finite_rounds(group: SeedGroup) -> bool:
+    return all(has_finite_rounds(record, record.rounds) for record in group.counted)
 
 
 def is_higher_better(record: RunRecord, measure: str) -> bool:
@@ -209,6 +243,7 @@ def _run_numbers(record: RunRecord, target: float | None) -> dict[str, float | N
         "bytes_total": next(iter(bytes_sent(record, [record.rounds])), None),
         "bytes_to_target": None if reached is None else next(iter(bytes_sent(record, [reached])), None),
         "seconds": elapsed if seconds is None else seconds,
+        "rejected": record.rejected,
     }
 
 
@@ -222,6 +257,6 @@ def _first_round_at(record: RunRecord, target: float | None) -> int | None:
 
 
 def _rank(summary: Summary) -> tuple[int, bool, float]:
-    order = 2 if summary.failed else 1 if summary.state else 0
+    order = 3 if summary.failed else 2 if summary.state else 1 if summary.has_rejections else 0
     value = summary.value.mean if summary.value else 0.0
     return order, summary.value is None, -value if summary.record.higher_is_better else value

@@ -53,7 +53,7 @@ def comparison_columns(comparison: Comparison) -> list[NumberColumn]:
         return megabytes(value.mean / 1e6)
 
     higher = comparison.higher_is_better
-    return [
+    columns = [
         _column(unit.name, "value", comparison, value_text, higher),
         _column("at the end", "last_value", comparison, value_text, higher),
         _column("train loss", "train_loss", comparison, lambda value: _interval_text(loss, value)),
@@ -62,6 +62,9 @@ def comparison_columns(comparison: Comparison) -> list[NumberColumn]:
         _column(f"MB to {target}", "bytes_to_target", comparison, bytes_text),
         _column("seconds", "seconds", comparison, lambda value: seconds(value.mean)),
     ]
+    if any(summary.rejected and summary.rejected.mean for summary in summaries):
+        columns.append(_column("rejected", "rejected", comparison, rounds_text))
+    return columns
 
 
 def _column(
@@ -155,6 +158,11 @@ def describe_columns(comparison: Comparison) -> str:
     )
     if any(len(summary.group.counted) > 1 for summary in comparison.summaries):
         text += " Several seeds: mean ± half-width of the 95 % confidence interval (Student's t)."
+    if any(record.rejected for record in comparison.records):
+        text += (
+            " Rejected: client updates that were not finite and were left out. A configuration with such "
+            f"updates in its last {LAST_ROUNDS} rounds ranks behind all others."
+        )
     if comparison.target is None:
         return text
     side = "at least" if comparison.higher_is_better else "at most"

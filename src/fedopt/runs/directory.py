@@ -31,7 +31,7 @@ from fedopt.runs.fingerprint import Fingerprint, find_difference
 from fedopt.runs.records import flatten, read_run
 
 # Entries of run.json that describe how a run ended.
-OUTCOME = "message rounds_done train_loss value params x_sha256 seconds full_test".split()
+OUTCOME = "message rounds_done train_loss value params x_sha256 seconds rejected full_test".split()
 
 
 class ModelRecord(NamedTuple):

@@ -259,6 +259,7 @@ class _Run:
                 train_loss=result.train_loss,
                 value=result.value,
                 seconds=result.seconds,
+                rejected=result.rejected,
             )
 
     def close(self) -> None:

@@ -64,6 +64,11 @@ class RunRecord(NamedTuple):
         """The last recorded round."""
         return max((line["round"] for line in self.train + self.test), default=0)
 
+    @property
+    def rejected(self) -> int:
+        """The number of client updates that were left out of all rounds because they were not finite."""
+        return count_rejected(self.train)
+
     def curve(self, split: Literal["train", "test"], key: str) -> tuple[list[int], list[float]]:
         """The rounds with a finite value of `key`, and these values."""
         lines = self.train if split == "train" else self.test
@@ -77,6 +82,11 @@ def number(value: object) -> float | None:
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return float(value)
     return None
+
+
+def count_rejected(lines: Sequence[dict[str, Any]]) -> int:
+    """Add up the rejected clients of train lines. Older versions did not record them."""
+    return sum(int(number(line.get("rejected")) or 0) for line in lines)
 
 
 def mean_over_last_rounds(

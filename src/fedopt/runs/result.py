@@ -14,8 +14,9 @@ from fedopt.algorithms import Vector
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import build_module
 from fedopt.models.flat import Flat
+from fedopt.runs.records import count_rejected
 
-_SUMMARY = "task algorithm rounds seed train_loss metric value params x_sha256 seconds data".split()
+_SUMMARY = "task algorithm rounds seed train_loss metric value params x_sha256 seconds rejected data".split()
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class RunResult:
     data: str  # "synthetic", or the directory of the data
     path: Path | None
     problem: Problem = field(repr=False)
+
+    @property
+    def rejected(self) -> int:
+        """The number of client updates that were left out because they were not finite."""
+        return count_rejected(self.train)
 
     @property
     def model(self) -> nn.Module:

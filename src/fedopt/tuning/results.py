@@ -31,6 +31,7 @@ class PointResult(NamedTuple):
     score: Interval | None  # of the selection criterion; None if a seed has no score
     value: Interval | None  # of the task's metric
     status: str
+    rejected: int  # client updates of all seeds that were not finite
 
     @property
     def rounds(self) -> int:
@@ -53,6 +54,11 @@ class AlgorithmResult(NamedTuple):
     @property
     def diverged(self) -> int:
         return sum(point.status == "diverged" for point in self.points)
+
+    @property
+    def with_rejections(self) -> int:
+        """The number of points at which client updates were rejected."""
+        return sum(point.rejected > 0 for point in self.points)
 
     def near_best(self, request: SweepRequest) -> NearBest:
         """Count the trials that are close to the best one in terms of the compared metric."""
@@ -120,11 +126,13 @@ def _point_result(
         known = [value for value in values if value is not None]
         return confidence_interval(known) if len(known) == len(trials) else None
 
-    statuses = {truncate_record(record, rounds).status for record in records}
+    truncated = [truncate_record(record, rounds) for record in records]
+    statuses = {record.status for record in truncated}
     status = next((status for status in _STATUS_ORDER if status in statuses), records[0].status)
     point = trials[0].point
+    rejected = sum(record.rejected for record in truncated)
     return PointResult(
-        point, tuple(trials), records, mean_over_seeds(select), mean_over_seeds(metric), status
+        point, tuple(trials), records, mean_over_seeds(select), mean_over_seeds(metric), status, rejected
     )
 
 
@@ -141,7 +149,7 @@ def _to_csv(result: SweepResult) -> str:
     measures = [select, metric]
     if len(result.request.seeds) > 1:
         measures = [select, f"{select}_half", metric, f"{metric}_half"]
-    columns = ["algorithm", *result.axes, "seeds", "status", "rounds", *measures, "directory"]
+    columns = ["algorithm", *result.axes, "seeds", "status", "rounds", "rejected", *measures, "directory"]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(columns)), lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
@@ -154,6 +162,7 @@ def _to_csv(result: SweepResult) -> str:
                     "seeds": len(point.trials),
                     "status": point.status,
                     "rounds": point.rounds // len(point.trials),
+                    "rejected": point.rejected,
                     **_mean_and_half_width(metric, point.value),
                     **_mean_and_half_width(select, point.score),
                     "directory": " ".join(f"trials/{trial.path.name}" for trial in point.trials),
@@ -192,6 +201,7 @@ def _algorithm_summary(result: AlgorithmResult, request: SweepRequest) -> dict[s
         "rounds": result.rounds,
         "trials": len(result.points),
         "diverged": result.diverged,
+        "with_rejections": result.with_rejections,
         "best": None if result.best is None else _best_summary(result.best, result.grid),
         "near_best": {
             "share": near_best.share,

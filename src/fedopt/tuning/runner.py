@@ -8,9 +8,10 @@ from contextlib import closing
 from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.runs.directory import mark_pruned
+from fedopt.runs.records import mean_over_last_rounds
 from fedopt.tuning.pool import Backend, TrialPool
 from fedopt.tuning.progress import SweepProgress
-from fedopt.tuning.scores import score, search_score
+from fedopt.tuning.scores import search_score
 from fedopt.tuning.searches import Batch, Scores
 from fedopt.tuning.trials import Trial, WorkItem, is_complete, read_trial
 
@@ -57,7 +58,8 @@ class BatchRunner:
             if record is not None and is_complete(record, item):
                 complete.append(item)
                 if item.until < item.trial.config.rounds:  # its process may have been killed before it did so
-                    mark_pruned(record.path, record.rounds, score(record, TRAIN_LOSS, record.rounds))
+                    train_loss = mean_over_last_rounds(record.train, "loss", record.rounds)
+                    mark_pruned(record.path, record.rounds, train_loss)
             else:
                 missing.append(item)
                 rounds_to_run[item.trial.key] = max(0, item.until - (record.rounds if record else 0))

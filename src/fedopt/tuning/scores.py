@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedopt.analysis.summary import TRAIN_LOSS, is_trained
+from fedopt.analysis.summary import TRAIN_LOSS, has_finite_rounds, is_trained
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.errors import unknown
 from fedopt.runs.directory import OUTCOME
@@ -29,9 +29,15 @@ def score(record: RunRecord, select: str, rounds: int, last: int = LAST_ROUNDS) 
     """Return the score of a run of `rounds` rounds: the mean of `select` over its `last` rounds.
 
     A longer run is scored as if it had ended after `rounds`. The result is None if the run diverged before,
-    is shorter, or was not evaluated after `rounds`. A run that early stopping ended is scored at its end.
+    is shorter, or was not evaluated after `rounds`, or if clients were rejected in its `last` rounds. A run
+    that early stopping ended is scored at its end.
     """
     rounds = _scored_round(record, rounds)
+    return _mean(record, select, rounds, last) if has_finite_rounds(record, rounds, last) else None
+
+
+def _mean(record: RunRecord, select: str, rounds: int, last: int = LAST_ROUNDS) -> float | None:
+    """The mean of the finite values of `select`, or None if the run has no model after `rounds`."""
     if not _is_trained_until(record, rounds):
         return None
     if select == TRAIN_LOSS:
@@ -56,7 +62,8 @@ def rung_score(record: RunRecord, select: str, rung: int, last: int) -> float | 
     If no evaluation lies in this window, the most recent one before it counts.
     """
     rung = _scored_round(record, rung)
-    if select == TRAIN_LOSS or not _is_trained_until(record, rung):
+    is_valid = _is_trained_until(record, rung) and has_finite_rounds(record, rung, last)
+    if select == TRAIN_LOSS or not is_valid:
         return score(record, select, rung, last)
     lines = [line for line in record.test if 1 <= line["round"] <= rung]
     recent = mean_over_last_rounds(lines, select, rung, last)
@@ -83,10 +90,10 @@ def truncate_record(record: RunRecord, rounds: int) -> RunRecord:
     """
     if record.rounds <= rounds:
         return record
-    is_trained_run = score(record, TRAIN_LOSS, rounds) is not None
+    is_trained_run = _mean(record, TRAIN_LOSS, rounds) is not None
     info = {key: value for key, value in record.info.items() if key not in OUTCOME or key == "params"}
     info |= {"rounds": rounds, "status": "done" if is_trained_run else record.status}
-    is_evaluated_run = score(record, record.metric, rounds) is not None
+    is_evaluated_run = _mean(record, record.metric, rounds) is not None
     return record._replace(
         info=info,
         train=[line for line in record.train if line["round"] <= rounds],

@@ -36,7 +36,9 @@ def _best_points(result: SweepResult) -> Table:
     shows_score = request.select != metric
     measures = [*([request.select.replace("_", " ")] if shows_score else []), metric_unit(metric).name]
     table.add_column("algorithm", no_wrap=True)
-    for name in (*axes, *measures, "trials", "diverged", "near best"):
+    shows_rejections = any(algorithm.with_rejections for algorithm in result.algorithms)
+    rejections = ["clients rejected"] if shows_rejections else []
+    for name in (*axes, *measures, "trials", "diverged", *rejections, "near best"):
         table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)  # to fit 80 columns
     for algorithm in result.algorithms:
         best = algorithm.best
@@ -48,6 +50,7 @@ def _best_points(result: SweepResult) -> Table:
             _value_text(metric_unit(metric), best and best.value),
             str(len(algorithm.points)),
             str(algorithm.diverged),
+            *([str(algorithm.with_rejections)] if shows_rejections else []),
             _share_text(algorithm.near_best(request)),
         )
     return table
@@ -72,7 +75,16 @@ def _notes(result: SweepResult) -> list[str]:
         for algorithm in result.algorithms
         if (best := algorithm.best) and (axes := edge_axes(best.point, algorithm.grid))
     ]
+    has_rejections = any(algorithm.with_rejections for algorithm in result.algorithms)
     return [
+        *(
+            [
+                "clients rejected: trials in which client updates were not finite; in the rounds that count, "
+                "they have no score"
+            ]
+            if has_rejections
+            else []
+        ),
         f"near best: the share of a method's trials whose {metric_unit(metric).name} is within "
         f"{metric_tolerance(metric).text} of its best",
         *result.notes,
@@ -87,7 +99,7 @@ def _notes(result: SweepResult) -> list[str]:
 def _algorithm_notes(result: AlgorithmResult) -> list[str]:
     notes, best = [], result.best
     if best is None:
-        notes.append("no trial was completed; try a grid with smaller rates")
+        notes.append("no trial was completed with finite updates; try a grid with smaller rates")
     elif not all((trial.path / "checkpoints").is_dir() for trial in best.trials):
         notes.append(f"an earlier sweep removed the best model; reproduce it with: {best.trials[0].command}")
     longer = sum(record.rounds > result.rounds for point in result.points for record in point.records)
