@@ -89,3 +89,20 @@ def test_options_reach_the_import(tmp_path: Path) -> None:
     found = json.loads(fedopt_data("info", tmp_path / "s", "--json").stdout)
     assert (found["splits"]["train"]["clients"], found["splits"]["test"]["clients"]) == (5, 2)
     assert found["notes"]["options"]["seed"] == 9
+
+
+def test_table_options_reach_the_import(tmp_path: Path) -> None:
+    rows = [f"u{number % 5},{number},{'ab'[number % 2]},{number % 3}" for number in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,x,kind,y", *rows, "u0,,a,1"]) + "\n")
+    options = ["--categories", "codes", "--missing", "drop", "--types", "x=number", "--test-clients", "0.4"]
+    fedopt_data("import", "own", tmp_path / "t.csv", *COLUMNS, "--to", tmp_path / "s", *options)
+    found = json.loads(fedopt_data("info", tmp_path / "s", "--json").stdout)
+    assert (found["splits"]["train"]["clients"], found["splits"]["test"]["clients"]) == (3, 2)
+    assert found["splits"]["train"]["examples"] + found["splits"]["test"]["examples"] == 20
+    assert found["notes"]["categories"] == {"kind": ["a", "b"]}
+
+
+@pytest.mark.parametrize("clients", ["0.5", "0", "2.5"])
+def test_number_of_test_clients_of_cifar_is_whole(tmp_path: Path, clients: str) -> None:
+    with pytest.raises(UserError):
+        fedopt_data("import", "cifar10", tmp_path, "--test-clients", clients)

@@ -27,7 +27,17 @@ To = Annotated[Path | None, typer.Option(help="Directory of the store; a cache b
 IMPORT_OPTIONS: dict[str, tuple[Any, Any]] = {
     "seed": (Annotated[int, typer.Option(help="Seed of CIFAR's partition, or of a table's test rows.")], 3),
     "train_clients": (Annotated[int, typer.Option(help="CIFAR: number of training clients.")], 500),
-    "test_clients": (Annotated[int, typer.Option(help="CIFAR: number of test clients.")], 100),
+    "test_clients": (
+        Annotated[
+            float | None,
+            typer.Option(
+                help="CIFAR: number of test clients (100). own: whole clients for the test split, "
+                "a number or a fraction.",
+                show_default=False,
+            ),
+        ],
+        None,
+    ),
     "digits": (Annotated[bool, typer.Option(help="EMNIST: the ten digits only.")], False),
     "replace": (Annotated[bool, typer.Option(help="Replace a store imported from other files.")], False),
 }
@@ -64,11 +74,11 @@ def list_datasets() -> None:
 @with_import_options
 def get(name: Name, to: To = None, **options: Any) -> None:
     """Download the public files of NAME, verify them and import them."""
-    from fedopt.data.importing.datasets import ImportOptions
+    from fedopt.data.importing.datasets import import_options
     from fedopt.data.importing.downloads import get_dataset
 
     with _progress() as (log, on_progress):
-        result = get_dataset(name, to, ImportOptions(**options), log, on_progress)
+        result = get_dataset(name, to, import_options(None, **options), log, on_progress)
     _print_result(result)
 
 
@@ -86,19 +96,50 @@ def import_files(
     split_column: Annotated[
         str | None, typer.Option(help="own: the column with train or test; file names by default.")
     ] = None,
-    test_share: Annotated[
-        float, typer.Option(help="own: share of each client's rows for the test split, if none is given.")
-    ] = 0.2,
+    test_fraction: Annotated[
+        float | None,
+        typer.Option(
+            "--test-fraction",
+            "--test-share",
+            help="own: share of each client's rows for the test split, if nothing else defines it (0.2).",
+            show_default=False,
+        ),
+    ] = None,
+    categories: Annotated[
+        str, typer.Option(help="own: text features: reject, one-hot or codes.", metavar="HOW")
+    ] = "reject",
+    types: Annotated[
+        str | None,
+        typer.Option(help="own: types of features: number or category.", metavar="COLUMN=TYPE,..."),
+    ] = None,
+    missing: Annotated[
+        str,
+        typer.Option(
+            help="own: missing values: reject, drop (the row), mean (of the training rows) or zero.",
+            metavar="HOW",
+        ),
+    ] = "reject",
     **options: Any,
 ) -> None:
     """Import local files as NAME. Their format is recognised from their content."""
-    from fedopt.data.importing.datasets import ImportOptions, table_columns
+    from fedopt.data.importing.datasets import import_options, table_columns
     from fedopt.data.importing.importer import import_dataset
 
-    seed = options["seed"]
-    columns = table_columns(name, client_column, label_column, features, split_column, test_share, seed)
+    columns = table_columns(
+        name,
+        client_column,
+        label_column,
+        features,
+        split_column,
+        test_fraction,
+        options["seed"],
+        test_clients=options["test_clients"],
+        categories=categories,
+        types=types,
+        missing=missing,
+    )
     with _progress() as (log, on_progress):
-        result = import_dataset(name, [path], to, ImportOptions(**options, columns=columns), log, on_progress)
+        result = import_dataset(name, [path], to, import_options(columns, **options), log, on_progress)
     _print_result(result)
 
 

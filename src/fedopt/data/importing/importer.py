@@ -165,7 +165,7 @@ def recorded_options(name: str, options: ImportOptions) -> dict[str, Any]:
     if name == "emnist":
         return {"digits": options.digits}
     if options.columns is not None:
-        return {"test_share": options.columns.test_share, "seed": options.columns.seed}
+        return options.columns.recorded()
     return {}
 
 

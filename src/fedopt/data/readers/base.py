@@ -61,6 +61,24 @@ class TableColumns:
     split: str | None = None
     test_share: float = 0.2  # of each client's rows, if neither file names nor a column give the split
     seed: int = 0
+    test_clients: float | None = None  # draw whole clients instead: a number, or a share below 1
+    categories: str = "reject"  # text features: "reject", "one-hot" or "codes"
+    types: Mapping[str, str] = field(default_factory=dict)  # feature -> "number" or "category"
+    missing: str = "reject"  # features: "reject", "drop" rows, or replace by "mean" or "zero"
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the options for the manifest. Defaults that were added later are left out."""
+        added = {
+            "test_clients": self.test_clients,
+            "categories": None if self.categories == "reject" else self.categories,
+            "types": dict(self.types) or None,
+            "missing": None if self.missing == "reject" else self.missing,
+        }
+        return {
+            "test_share": self.test_share,
+            "seed": self.seed,
+            **{name: value for name, value in added.items() if value is not None},
+        }
 
 
 def data_error(

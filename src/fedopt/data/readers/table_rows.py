@@ -1,0 +1,236 @@
+"""Read the rows of a CSV or Parquet file in batches, with conversions that report the first invalid cell.
+
+Arrow reads both formats as batches of typed columns, so one code path checks and converts them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import compute, csv, parquet
+
+from fedopt.data.readers.base import SourceFile, TableColumns, data_error, unreadable
+from fedopt.errors import DataError, UnknownName, unknown
+
+ROWS_PER_BATCH = 8192  # of Parquet files
+BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
+DELIMITERS = ",;\t"
+# Texts of a feature in a CSV file that mean a missing value, in lower case. Excel, pandas and R write them.
+MISSING = ("", "#n/a", "<na>", "n/a", "na", "nan", "none", "null")
+Numbers = NDArray[Any]
+
+
+class TableRows(NamedTuple):
+    """Rows of a file."""
+
+    file: SourceFile
+    cells: pa.RecordBatch
+    lines: NDArray[np.int64]  # number of each row; a CSV header is row 1
+    clients: pa.Array
+
+    def without(self, dropped: NDArray[np.bool_]) -> TableRows:
+        keep = pa.array(~dropped)
+        return TableRows(self.file, self.cells.filter(keep), self.lines[~dropped], self.clients.filter(keep))
+
+    def error(self, row: int, column: str, problem: str) -> DataError:
+        value, line = self.cells.column(column)[row].as_py(), int(self.lines[row])
+        shown = "" if value in (None, "") else f" {str(value)[:40]!r}"
+        why = f"row {line}: column {column!r}{shown} {problem}"
+        client = self.clients[row].as_py() or None
+        return data_error(self.file, why, client=client, line=line, column=column)
+
+    def check(self, valid: pa.Array | Numbers, column: str, problem: str) -> None:
+        """Raise an error for the first row that is not valid."""
+        for row in np.flatnonzero(~np.asarray(valid)).tolist():
+            raise self.error(row, column, problem)
+
+    def text(self, column: str) -> pa.Array:
+        """Return a column as text without missing values."""
+        values = compute.utf8_trim_whitespace(_as_text(self.cells.column(column)))
+        self.check_text(values, column)
+        return values
+
+    def check_text(self, values: pa.Array, column: str) -> None:
+        self.check(compute.not_equal(values, ""), column, "is missing")
+        one_line = compute.invert(compute.match_substring(values, "\n"))
+        self.check(one_line, column, "has a line break; a quotation mark may not be closed")
+
+    def is_text(self, column: str) -> bool:
+        """Whether the first value is text. In a CSV file, a number is not."""
+        first = self.cells.column(column)[:1]
+        return _has_text(first) and (self.file.format == "parquet" or not _is_number(first[0].as_py()))
+
+    def text_labels(self, column: str) -> pa.Array:
+        values = self.text(column)
+        if self.file.format != "parquet":
+            names = [name for name in values.unique().to_pylist() if not _is_number(name)]
+            valid = compute.is_in(values, pa.array(names, pa.string()))
+            self.check(valid, column, "is a number, but the first label is text")
+        return values
+
+    def is_missing(self, column: str, texts: Sequence[str] = MISSING) -> NDArray[np.bool_]:
+        """Return for each row whether the cell is null, not a number, or one of `texts` in lower case."""
+        values = self.cells.column(column)
+        if _has_text(values):
+            if self.file.format == "parquet":
+                texts = ("",)  # a Parquet file marks missing values itself
+            missing = compute.is_in(_normalized(values), pa.array(texts, pa.string()))
+        else:
+            missing = compute.is_null(values, nan_is_null=True)
+        return np.asarray(missing.to_numpy(zero_copy_only=False), dtype=bool)
+
+    def has_categories(self, column: str) -> bool:
+        """Whether some cells are text. In a CSV file, numbers, truth values and missing values are not."""
+        values = self.cells.column(column)
+        if not _has_text(values) or self.file.format == "parquet":
+            return _has_text(values)
+        return not all(
+            text in (*MISSING, "true", "false") or _is_number(text)
+            for text in _normalized(values).unique().to_pylist()
+        )
+
+    def categories(self, column: str) -> pa.Array:
+        """Return a column as text. Missing values are empty."""
+        values = compute.utf8_trim_whitespace(_as_text(self.cells.column(column)))
+        return compute.if_else(pa.array(self.is_missing(column)), "", values)
+
+    def features(self, column: str, largest: float, *, may_be_missing: bool) -> NDArray[np.float64]:
+        """Return a column of numbers up to `largest`. Truth values are 1 and 0, missing values NaN."""
+        values = self.cells.column(column)
+        if _has_text(values):
+            values = compute.if_else(pa.array(self.is_missing(column)), None, _normalized(values))
+            for text, number in (("true", "1"), ("false", "0")):
+                values = compute.replace_with_mask(
+                    values, compute.equal(values, text).fill_null(False), number
+                )
+        numbers = self._floats(values, column, "is not a number; --categories accepts text")
+        valid = np.isfinite(numbers)
+        if may_be_missing:
+            self.check(valid | np.isnan(numbers), column, "is not finite")
+        self.check(
+            valid | may_be_missing, column, "is missing or not finite; --missing accepts missing values"
+        )
+        self._check_size(numbers, column, largest)
+        return numbers
+
+    def numbers(self, column: str, largest: float) -> NDArray[np.float64]:
+        """Return a column of finite numbers up to `largest` in double precision."""
+        values = self.cells.column(column)
+        if _has_text(values):
+            values = compute.utf8_trim_whitespace(_as_text(values))
+            values = compute.if_else(compute.equal(values, ""), None, values)
+        numbers = self._floats(values, column, "is not a number")
+        self.check(np.isfinite(numbers), column, "is missing or not finite")
+        self._check_size(numbers, column, largest)
+        return numbers
+
+    def _floats(self, values: pa.Array, column: str, problem: str) -> NDArray[np.float64]:
+        """Convert to double precision. Missing values are NaN."""
+        try:
+            return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+        except pa.ArrowInvalid:
+            valid = np.array([cell is None or _is_number(cell) for cell in values.to_pylist()])
+            self.check(valid, column, problem)
+            raise
+        except pa.ArrowNotImplementedError:
+            why = f"column {column!r} has type {values.type}; expected numbers"
+            raise data_error(self.file, why, column=column) from None
+
+    def _check_size(self, numbers: NDArray[np.float64], column: str, largest: float) -> None:
+        too_large = np.abs(numbers) > largest  # False for missing values
+        self.check(~too_large, column, f"is too large; allowed: up to {largest:.4g}")
+
+
+def read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str]) -> Iterator[TableRows]:
+    wanted = [columns.client, *([columns.split] if columns.split else []), *features, columns.label]
+    names, delimiter = column_names(file, columns.client)
+    if len(set(names)) != len(names):
+        raise data_error(file, "has two columns of the same name")
+    for name in wanted:
+        if name not in names:
+            error = unknown("column", name, names)
+            raise UnknownName(f"{file.display}: {error}", kind="column", name=name, allowed=names)
+    first = 1 if file.format == "parquet" else 2
+    # The last CSV column is read in any case, to find a quotation mark that is not closed.
+    for batch in _read_batches(file, list(dict.fromkeys([*wanted, names[-1]])), delimiter):
+        if batch.num_rows:
+            lines = np.arange(first, first + batch.num_rows)
+            yield TableRows(file, batch, lines, _as_text(batch.column(columns.client)))
+            first += batch.num_rows
+            last_cell = batch.column(names[-1])[-1].as_py()
+    if file.format != "parquet" and first > 2 and "\n" in last_cell and not _ends_with_quote(file):
+        raise data_error(file, f"row {first - 1}: a quotation mark is not closed", line=first - 1)
+
+
+def _read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    try:
+        if file.format == "parquet":
+            yield from parquet.ParquetFile(file.path).iter_batches(ROWS_PER_BATCH, columns=columns)
+        else:  # as text, because Arrow would infer types from the first block alone
+            types = {name: pa.string() for name in columns}
+            options = csv.ConvertOptions(include_columns=columns, column_types=types)
+            yield from _open_csv(file, delimiter, "error", options)
+    except (pa.ArrowException, OSError) as error:
+        match = re.search(r"Row #(\d+)", str(error))
+        raise unreadable(file, error, line=int(match[1]) if match else None) from None
+
+
+def _open_csv(
+    file: SourceFile, delimiter: str, on_invalid_row: str, types: csv.ConvertOptions | None = None
+) -> csv.CSVStreamingReader:
+    return csv.open_csv(
+        file.path,
+        # one thread: row numbers in errors are known only then
+        read_options=csv.ReadOptions(block_size=BYTES_PER_BLOCK, use_threads=False),
+        parse_options=csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: on_invalid_row
+        ),
+        convert_options=types,
+    )
+
+
+def _ends_with_quote(file: SourceFile) -> bool:
+    with open(file.path, "rb") as stream:
+        stream.seek(max(0, file.path.stat().st_size - 4))
+        return stream.read().rstrip(b"\r\n").endswith(b'"')
+
+
+def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
+    """Return the column names and the CSV delimiter, which is the one that separates the client column."""
+    try:
+        if file.format == "parquet":
+            return parquet.ParquetFile(file.path).schema_arrow.names, ""
+        choices = [(_open_csv(file, delimiter, "skip").schema.names, delimiter) for delimiter in DELIMITERS]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error) from None
+    return next((choice for choice in choices if client_column in choice[0]), choices[0])
+
+
+def _has_text(values: pa.Array) -> bool:
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _as_text(values: pa.Array) -> pa.Array:
+    """Convert to text. A missing value becomes empty text."""
+    if _has_text(values):
+        return values.cast(pa.string()).fill_null("")
+    return pa.array(["" if value is None else str(value) for value in values.to_pylist()], pa.string())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        pa.scalar(text.strip()).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _normalized(values: pa.Array) -> pa.Array:
+    """Return text in lower case without surrounding white space. Missing values are empty."""
+    return compute.utf8_lower(compute.utf8_trim_whitespace(_as_text(values)))
