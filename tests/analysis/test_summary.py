@@ -10,6 +10,7 @@ from written import MB, write_lines, write_run, write_seeds, write_trial
 
 from fedopt.analysis.seeds import Interval
 from fedopt.analysis.summary import compare_runs, final_measure
+from fedopt.display.table import comparison_columns
 from fedopt.errors import ConfigError, UserError
 from fedopt.runs.records import RunRecord, read_run
 
@@ -70,6 +71,19 @@ def test_failed_run_is_ranked_last_and_does_not_set_the_target(tmp_path: Path, s
     assert comparison.target == 0.45
     assert [s.failed for s in found] == [False, False, True]
     assert [s.eligible for s in found] == [True, False, False]
+
+
+def test_run_with_rejected_clients_is_ranked_behind_finite_runs(three: list[RunRecord]) -> None:
+    best = next(record for record in three if record.label == "fedyogi")
+    best.train[-1]["rejected"] = 2
+    comparison = compare_runs(three)
+    assert [s.label for s in comparison.summaries] == ["scaffold", "fedavg", "fedyogi"]
+    assert mean(comparison.summaries[-1].rejected) == 2
+    assert not comparison.summaries[-1].eligible
+    titles = [column.title for column in comparison_columns(comparison)]
+    assert titles[-1] == "rejected"
+    best.train[-1]["rejected"] = 0
+    assert "rejected" not in [column.title for column in comparison_columns(compare_runs(three))]
 
 
 def test_several_seeds_have_a_mean_and_a_confidence_interval(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ def test_command_of_a_diverging_run_exits_with_1_and_one_line(
         assert read_info(tmp_path / "run")["status"] == "diverged"
 
 
+def test_rejected_clients_are_counted_in_the_result(tmp_path: Path):
+    task = replace(small.SMALL, prepare=partial(small.tainted, (0, 1, 2)))
+    settings = {"clients_per_round": 24, "rounds": 2}
+    result = small.run(settings=settings, task=task, out=tmp_path / "run")
+    assert result.rejected == result.summary()["rejected"] == read_info(tmp_path / "run")["rejected"] == 6
+
+
 def test_run_without_batches_fails_and_does_not_diverge(tmp_path: Path):
     with pytest.raises(RunError, match="client.drop_last=false") as caught:
         settings = {"rounds": 5, "patience": 2, "client.batch_size": 100, "client.drop_last": True}
