@@ -194,3 +194,32 @@ def test_own_table_is_imported_and_trained_on(tmp_path: Path) -> None:
     task = fedopt.own_task(lambda: torch.nn.Linear(2, 2), F.cross_entropy, str(tmp_path / "store"))
     result = fedopt.run(task, rounds=20, config={"client.lr": 0.5})
     assert result.test[-1]["accuracy"] > 0.8 and result.data == str(tmp_path / "store")
+
+
+def test_regression_reports_the_loss() -> None:
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(40, 3)).astype(np.float32)
+    targets = (points @ np.array([1.0, -2.0, 0.5], dtype=np.float32))[:, None]
+    task = fedopt.own_task(lambda: nn.Linear(3, 1), F.mse_loss, {"a": (points, targets)}, (points, targets))
+    result = fedopt.run(task, rounds=5, config={"clients_per_round": 1})
+    assert result.metric == "loss" and "accuracy" not in result.test[-1]
+    with torch.no_grad():
+        expected = F.mse_loss(result.model(torch.from_numpy(points)), torch.from_numpy(targets))
+    assert result.test[-1]["loss"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_real_metrics_of_a_regression_are_kept() -> None:
+    def absolute_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        errors = (outputs - targets).abs().flatten()
+        return errors, torch.ones_like(errors)
+
+    points = np.ones((4, 3), np.float32)
+    task = fedopt.own_task(
+        lambda: nn.Linear(3, 1),
+        F.mse_loss,
+        {"a": (points, points[:, :1])},
+        (points, points[:, :1]),
+        metrics={"absolute_error": absolute_error},
+        better="lower",
+    )
+    assert (task.metric, task.better) == ("absolute_error", "lower")

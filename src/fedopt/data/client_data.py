@@ -56,13 +56,13 @@ class ExampleFormat:
             raise DataError(message, client=client)
         return arrays, structure
 
-    def structure(self, data: Any, client: str) -> Structure:
-        """Return the structure of the data. Of a dataset, only the first item is read."""
+    def first_examples(self, data: Any, client: str) -> tuple[Arrays, Structure]:
+        """Return some examples and their structure. Of a dataset, only the first item is read."""
         if is_dataset(data):
             data = ClientRows(data, np.arange(min(1, len(data))))
         elif isinstance(data, ClientRows):
             data = replace(data, rows=data.rows[:1])
-        return self.read(data, client)[1]
+        return self.read(data, client)
 
     def is_examples(self, data: Any) -> bool:
         """Whether `data` is one set of examples and not a mapping of clients."""

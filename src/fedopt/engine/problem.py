@@ -75,6 +75,11 @@ class Problem:
     fixed: FixedState | None = field(default=None, compare=False)
     profile: Profile = no_profile  # set by benchmarks to measure where the time goes
 
+    @property
+    def metric(self) -> str:
+        """Name of the main metric."""
+        return next(iter(self.metrics), "loss")
+
     def objective(
         self,
         module: nn.Module,

@@ -71,7 +71,7 @@ def execute(
         "status": "running",
         "command": command,
         "data": data.federation.source,
-        "metric": next(iter(problem.metrics)),
+        "metric": problem.metric,
         "better": better,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -123,7 +123,7 @@ class _Run:
         self.directory = directory
         self.log = log
         self.seconds = 0.0
-        self._stops_at_lower = lower_is_better(config.stop.metric, next(iter(problem.metrics)), better)
+        self._stops_at_lower = lower_is_better(config.stop.metric, problem.metric, better)
         self._saved_round = 0  # of the newest checkpoint
 
     def open(self, x: Vector, event_file: bool) -> None:
@@ -286,7 +286,7 @@ class _Run:
     def _result(self, full_test: dict[str, float | None] | None) -> RunResult:
         assert self.metrics is not None
         config, x, rounds = self.config, self.position.state.x.clone(), self.position.round
-        metric = next(iter(self.problem.metrics))
+        metric = self.problem.metric
         return RunResult(
             task=config.task,
             algorithm=config.algorithm,

@@ -80,7 +80,7 @@ class Task:
     model: Callable[..., nn.Module]  # (**model options)
     prepare: Prepare
     loss: Loss
-    metrics: Mapping[str, Metric]  # the first is the main metric
+    metrics: Mapping[str, Metric]  # the first is the main metric; without any, it is the loss
     reduction: str = "mean"  # of the loss over a batch; the published rates were tuned for it
     better: str = "higher"
     clients_per_round: int = 10  # default if there are no paper settings
@@ -95,4 +95,4 @@ class Task:
     @property
     def metric(self) -> str:
         """Name of the main metric."""
-        return next(iter(self.metrics))
+        return next(iter(self.metrics), "loss")

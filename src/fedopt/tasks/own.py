@@ -67,14 +67,17 @@ def own_task(
         test: examples, or a mapping like `clients`.
         client_ids: the ids, if `clients` is a function.
         metrics: functions of outputs and targets that return the numerator and the denominator of each
-            example, as `fedopt.tasks.metrics.accuracy` does. The first metric is reported. Default: accuracy.
-        better: whether a "higher" or a "lower" metric is better.
+            example, as `fedopt.tasks.metrics.accuracy` does. The first metric is reported. Default: accuracy
+            if the targets are class labels, that is, one integer per example; otherwise only the loss.
+        better: whether a "higher" or a "lower" metric is better; a lower loss always is.
         name: the name in the configuration and in reports.
         target: the entry of a dict that holds the targets. With several names, targets are a dict.
         collate_fn: converts a list of items of a dataset to nested tensors; torch's default otherwise.
     """
     format = ExampleFormat(target if target is None or isinstance(target, str) else tuple(target), collate_fn)
-    federation, structure = _open_federation(clients, test, client_ids, format)
+    federation, structure, first = _open_federation(clients, test, client_ids, format)
+    if metrics is None:
+        metrics = {"accuracy": accuracy} if _has_class_labels(structure, first) else {}
     if isinstance(model, nn.Module):
         check_copyable(model)
     build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_call, model)
@@ -85,25 +88,26 @@ def own_task(
         model=build,
         prepare=partial(_prepare, structure),
         loss=partial(_call, loss),
-        metrics=metrics or {"accuracy": accuracy},
-        better=better,
+        metrics=metrics,
+        better=better if metrics else "lower",
         clients_per_round=min(10, len(federation.train.ids)),
     )
 
 
 def _open_federation(
     clients: Clients, test: Any, ids: Sequence[str] | None, format: ExampleFormat
-) -> tuple[Federation, Structure]:
+) -> tuple[Federation, Structure, Arrays]:
+    """Return the data, the structure of its examples and some test examples."""
     if isinstance(clients, str | os.PathLike):
         store = open_store(Path(clients))
         train, stored_test = (_stored_split(store.split(name)) for name in ("train", "test"))
-        return Federation(train, stored_test, str(clients)), PAIR
+        return Federation(train, stored_test, str(clients)), PAIR, stored_test.client(0)
     if test is None:
         raise DataError("a test set is needed: pass test=(inputs, targets)")
     tests = {"test": test} if format.is_examples(test) else test
     tests = _check_mapping("test", tests)
-    first = next(iter(tests))
-    structure = format.structure(tests[first], str(first))
+    name = next(iter(tests))
+    first, structure = format.first_examples(tests[name], str(name))
     if callable(clients) and not is_dataset(clients):
         if ids is None:
             raise DataError("clients is a function, so the ids are needed too: pass client_ids=[...]")
@@ -115,7 +119,13 @@ def _open_federation(
         )
     else:
         train = open_clients(_check_mapping("clients", clients), format, structure)
-    return Federation(train, open_clients(tests, format, structure), "own"), structure
+    return Federation(train, open_clients(tests, format, structure), "own"), structure, first
+
+
+def _has_class_labels(structure: Structure, examples: Arrays) -> bool:
+    """Whether the targets are one array with an integer per example."""
+    _, targets = structure.unflatten(examples)
+    return isinstance(targets, np.ndarray) and targets.ndim == 1 and targets.dtype.kind in "biu"
 
 
 def _check_mapping(argument: str, value: Any) -> Mapping[Any, Any]:
