@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
 from fedopt.cli import bench, data, reproduce, runs, sweep
+from fedopt.cli.options import typed_command
 from fedopt.engine.allocation import keep_freed_memory
 from fedopt.errors import FedoptError, UserCodeError, UserError
+from fedopt.runs.interrupts import SignalHandler
 
 app = typer.Typer(
     add_completion=False,
@@ -50,8 +53,24 @@ app.add_typer(data.app, name="data")
 
 
 def main() -> None:
-    """Run a command. Exit codes: 0 success, 1 failed run, 2 invalid request, 130 interrupted."""
+    """Run a command.
+
+    Exit codes: 0 success, 1 failed run, 2 invalid request, 128 + n ended by signal n (130 for Ctrl-C).
+    """
     keep_freed_memory()
+    with SignalHandler() as signals:
+        try:
+            _run_command()
+        except BaseException:
+            if signals.exit_code is None:
+                raise
+    if signals.exit_code is not None:
+        with suppress(OSError):  # the terminal may be gone
+            typer.echo(f"interrupted; to resume: {typed_command()}", err=True)
+        sys.exit(signals.exit_code)
+
+
+def _run_command() -> None:
     try:
         app()
     except FedoptError as error:
@@ -61,10 +80,6 @@ def main() -> None:
         hint = "; --debug shows the traceback" if isinstance(error, UserCodeError) else ""
         typer.echo(f"{kind}: {error}{hint}", err=True)
         sys.exit(error.exit_code)
-    except SystemExit as exit:
-        if exit.code == 130:  # typer exits with this code after Ctrl-C
-            typer.echo("interrupted; the same command resumes from the last checkpoint, if any", err=True)
-        raise
     except BrokenPipeError:
         sys.exit(0)  # for example `fedopt tasks | head`
     except OSError as error:  # invalid paths and disk errors are reported in one line

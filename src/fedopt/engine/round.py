@@ -6,7 +6,7 @@ seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import NamedTuple
 
@@ -20,6 +20,30 @@ from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.sampling import Sampler, longest_first
 from fedopt.engine.worker import ClientJob, ClientReport
 from fedopt.errors import ModelError
+from fedopt.models.sparse_rows import SparseRows
+
+
+class OverwrittenRows:
+    """The rows of x that the current round has overwritten, so that an interrupted round can be undone."""
+
+    def __init__(self) -> None:
+        self._saved: tuple[Vector, SparseRows, Vector] | None = None
+
+    def write(self, x: Vector, rows: SparseRows, before: Vector, after: Vector) -> None:
+        """Replace the values `before` of some rows of `x` by `after`."""
+        self._saved = x, rows, before
+        rows.put(x, after)
+
+    def clear(self) -> None:
+        """Accept the round."""
+        self._saved = None
+
+    def restore(self) -> None:
+        """Undo the round."""
+        if self._saved is not None:
+            x, rows, before = self._saved
+            rows.put(x, before)
+            self._saved = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +57,7 @@ class TrainingSetup:
     cohort: int
     seed: int
     table: ClientMemory
+    overwritten: OverwrittenRows = field(default_factory=OverwrittenRows)
 
 
 class RoundReport(NamedTuple):
@@ -72,7 +97,7 @@ def run_round(
             setup.table.write(t, client.client, vectors[returned:])
 
     if mean.count:
-        after = _server_update(algorithm, state, mean, round._replace(cohort=mean.count))
+        after = _server_update(setup, state, mean, round._replace(cohort=mean.count))
         if after is not None:
             state = after
         else:  # the mean was finite, but the step was not: nothing changes
@@ -81,18 +106,20 @@ def run_round(
     return state, tally.report(algorithm, len(cohort), len(state.x))
 
 
-def _server_update(algorithm: Algorithm, state: State, mean: BlockedMean, round: Round) -> State | None:
+def _server_update(setup: TrainingSetup, state: State, mean: BlockedMean, round: Round) -> State | None:
     """Return x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t), or None if it is not finite."""
+    algorithm = setup.algorithm
     sparse = mean.sparse_value() if SERVER_ON_SPARSE_ROWS.applies(algorithm) else None
     if sparse is None:
         after = algorithm.server(state, mean.value() or (), round)
         _check_form(state, after)
         return after if is_finite(after) else None
     rows, delta = sparse
-    after = algorithm.server(map_vectors(state, rows.take), delta, round)
+    before = map_vectors(state, rows.take)
+    after = algorithm.server(before, delta, round)
     if not is_finite(after):
         return None
-    rows.put(state.x, after.x)
+    setup.overwritten.write(state.x, rows, before.x, after.x)
     return state
 
 

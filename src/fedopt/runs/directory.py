@@ -202,7 +202,7 @@ class RunDirectory:
 def mark_pruned(path: Path, rounds_done: int, train_loss: float | None) -> None:
     """Record that a search stopped a run whose process ended before it could record this itself."""
     info = read_run(path).info
-    if info.get("status") not in ("running", "failed"):
+    if info.get("status") not in ("running", "failed", "interrupted"):
         return
     info |= {"status": "pruned", "message": f"stopped after round {rounds_done}", "rounds_done": rounds_done}
     if train_loss is not None:

@@ -16,7 +16,7 @@ from fedopt.engine.evaluate import evaluate_clients, is_evaluated, means
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.loop import Position, Step, TrainingPlan, start, train
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import TrainingSetup
+from fedopt.engine.round import OverwrittenRows, TrainingSetup
 from fedopt.engine.sampling import SAMPLERS
 from fedopt.engine.worker import InitialModel, initial_model, single_thread
 from fedopt.errors import ConfigError, Diverged, FedoptError
@@ -28,6 +28,7 @@ from fedopt.runs.config import Config
 from fedopt.runs.directory import ModelRecord, RunDirectory
 from fedopt.runs.early_stopping import has_stopped_improving, lower_is_better
 from fedopt.runs.fingerprint import model_fingerprint
+from fedopt.runs.interrupts import deferred_interrupts
 from fedopt.runs.metrics_log import MetricsLine, MetricsLog, finite_or_none, metrics_lines
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.runs.result import RunResult, vector_sha256
@@ -56,7 +57,8 @@ def execute(
     `on_step` is called after every round. If it returns `STOP`, the run ends with a checkpoint and the status
     "stopped"; a later call resumes the run. With `until`, the same happens after that round, with the status
     "pruned". Evaluations are those of a run of `config.rounds` rounds. `data` is the opened data of an
-    earlier run in this process. If the run fails or diverges, run.json records it.
+    earlier run in this process. If the run fails, diverges or is interrupted, run.json records it. An
+    interrupted round is undone, and the checkpoint is that of the last finished round.
     """
     if tensorboard:
         _check_event_files(out)
@@ -86,6 +88,9 @@ def execute(
         if directory:
             directory.restart(config.rounds, command)
         return run.train(config.rounds if until is None else min(until, config.rounds), on_step)
+    except KeyboardInterrupt:
+        run.record_interrupt()
+        raise
     except Diverged as error:
         run.record_end("diverged", str(error))
         raise
@@ -105,6 +110,7 @@ class _Run:
     position: Position
     table: ClientMemory
     metrics: MetricsLog | None = None
+    overwritten: OverwrittenRows | None = None  # once training has begun
 
     def __init__(
         self,
@@ -174,9 +180,12 @@ class _Run:
             config.seed,
             self.table,
         )
+        self.overwritten = setup.overwritten
         with closing(train(setup, self.plan, position)) as steps:
             for step in () if self._has_stopped_improving else steps:
-                self._record(step, time.monotonic() - began)
+                with deferred_interrupts():
+                    self._record(step, time.monotonic() - began)
+                    setup.overwritten.clear()
                 stops = on_step is not None and self._call(on_step, step) is STOP
                 if self._is_stalled:
                     continue  # the next step raises the error
@@ -261,6 +270,18 @@ class _Run:
                 seconds=result.seconds,
                 rejected=result.rejected,
             )
+
+    def record_interrupt(self) -> None:
+        """Undo the interrupted round and write a checkpoint of the last finished one."""
+        if self.overwritten:
+            self.overwritten.restore()
+        if self.directory is None or self.directory.done:
+            return
+        if self.metrics is None:  # interrupted while the run was opened
+            self.directory.update(status="interrupted")
+            return
+        self.checkpoint()
+        self.record_end("interrupted", f"interrupted after round {self.position.round}")
 
     def close(self) -> None:
         try:

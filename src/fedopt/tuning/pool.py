@@ -9,13 +9,13 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Protocol
 
 import torch
@@ -31,6 +31,7 @@ from fedopt.tuning.trials import WorkItem
 from fedopt.tuning.worker import run_item
 
 _MAX_DEATHS = 3  # of worker processes, per work item
+_SECONDS_TO_END = 20.0  # for a checkpoint of the last finished round
 
 
 class Backend(Protocol):
@@ -63,7 +64,8 @@ class TrialPool:
     """Runs work items on several processes, each item on one core.
 
     If a worker dies, the pool is restarted and its unfinished items resume from their checkpoints.
-    Workers end at once when the pool is closed or the main process dies.
+    When the pool is closed or the main process dies, workers write a checkpoint of the last finished round
+    and end.
     """
 
     def __init__(self, workers: int | None, progress: SweepProgress) -> None:
@@ -132,19 +134,12 @@ class TrialPool:
             running[future] = waiting.popleft()
 
     def _start_item(self, item: WorkItem) -> Future[None]:
-        """Submit an item, which may start a worker process.
-
-        A keyboard interrupt is sent to all processes of a terminal, and only the main process handles it.
-        Workers inherit a signal mask that blocks it. The resource tracker must be running before, because
-        its start would unblock the signal.
-        """
+        """Submit an item, which may start a worker process."""
         if self._executor is None:
             stop, self._stop_sender = self._context.Pipe(duplex=False)
             self._executor = ProcessPoolExecutor(
                 self._workers, self._context, _initialize_worker, (stop, self._rounds_run)
             )
-        resource_tracker.ensure_running()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with worker_environment():
                 return self._executor.submit(_run_in_worker, item)
@@ -152,11 +147,9 @@ class TrialPool:
             raise WorkerError(
                 f"cannot start a worker process: {error.strerror}; use fewer --workers"
             ) from error
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _stop(self) -> None:
-        """End all workers. Trials that are running can resume from their last checkpoint."""
+        """End all workers. Trials that are running can resume after their last finished round."""
         if self._executor is not None:
             self._stop_sender.close()
             self._executor.shutdown(cancel_futures=True)
@@ -180,26 +173,44 @@ def _count_death(item: WorkItem, deaths: Counter[str]) -> None:
 # -- in a worker process
 
 _rounds_run: Any = None  # the counter that all workers share
+_is_running_item = False
 
 
 def _initialize_worker(stop: Connection[Any, Any], rounds_run: Any) -> None:
     global _rounds_run
     _rounds_run = rounds_run
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_on_close, args=(stop,), daemon=True).start()
+    signal.signal(signal.SIGTERM, _interrupt)
+    threading.Thread(target=_end_on_close, args=(stop,), daemon=True).start()
     torch.set_num_threads(1)
 
 
-def _exit_on_close(stop: Connection[Any, Any]) -> None:
+def _end_on_close(stop: Connection[Any, Any]) -> None:
     """End this process when the main process closes the other end of the pipe, or dies."""
     try:
         stop.recv()
     except (EOFError, OSError):
+        main = threading.main_thread().ident
+        assert main is not None
+        signal.pthread_kill(main, signal.SIGTERM)
+        time.sleep(_SECONDS_TO_END)
         os._exit(1)  # files of a run are consistent at any time
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _is_running_item:
+        raise KeyboardInterrupt
+    os._exit(1)
+
+
 def _run_in_worker(item: WorkItem) -> None:
-    run_item(item, Serial(), _count_round)
+    global _is_running_item
+    try:
+        _is_running_item = True
+        run_item(item, Serial(), _count_round)
+    except KeyboardInterrupt:
+        os._exit(1)  # the run directory has a checkpoint
+    finally:
+        _is_running_item = False
 
 
 def _count_round() -> None:

@@ -196,11 +196,22 @@ def test_workers_are_usable_after_a_client_has_failed(pool: Pool):
     for _ in range(3):
         with pytest.raises(WorkerError):
             small.run(executor, settings=ALL_CLIENTS, task=task)
-        assert [worker.job for worker in executor._workers] == [None] * 3, "all workers are idle"
-        assert not any(worker.connection.poll() for worker in executor._workers), "no reply is pending"
     pids = executor.pids
     assert small.run(executor, "scaffold").x_sha256 == small.run(None, "scaffold").x_sha256
     assert executor.pids == pids, "no worker was replaced"
+
+
+def broken_network() -> None:
+    raise RuntimeError("no network")
+
+
+def test_workers_are_usable_after_a_problem_could_not_be_loaded(pool: Pool):
+    executor, problem = pool(3), small.problem()
+    data = problem.federation()
+    with pytest.raises(WorkerError) as caught:
+        executor.load(replace(problem, federation=broken_network), data, data.test.client(0))
+    assert "no network" in str(caught.value)
+    assert small.run(executor).x_sha256 == small.run().x_sha256
 
 
 def test_user_error_in_a_worker_keeps_its_type(pool: Pool):

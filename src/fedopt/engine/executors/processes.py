@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -95,21 +96,30 @@ class _WorkerProcess:
         self.job: int | None = None  # number of its current job
 
     def stop(self) -> None:
-        self.connection.close()  # the worker ends when the connection is closed
-        self.process.join(timeout=5)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join()
+        """End the worker: an idle one by closing the connection, a busy one by a signal."""
+        self.connection.close()
+        if self.job is None:
+            self.process.join(timeout=5)
+        self.process.kill()
+        self.process.join()
 
 
 @contextmanager
 def worker_environment() -> Iterator[None]:
-    """Set the environment of workers. Thread settings must exist before a worker imports torch."""
+    """Set the environment and the signal mask of worker processes that are started in the block.
+
+    Thread settings must exist before a worker imports torch. A terminal sends its signals to all processes,
+    and only the main process handles them. The resource tracker must be running before, because its start
+    would unblock the signals.
+    """
+    resource_tracker.ensure_running()
     before = {name: os.environ.get(name) for name in _ENVIRONMENT}
     os.environ.update(_ENVIRONMENT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name, value in before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -146,6 +156,7 @@ class Processes:
                 "level of a module, or use executor='serial'",
                 what="problem",
             ) from error
+        self._drain()
         self.start()
         d = len(initial_vector(problem))
         self._local, self._client_ids = problem.local, federation.train.ids
@@ -159,10 +170,12 @@ class Processes:
         self._shared = _SharedVectors(self._slots * self._per_slot, d)
         shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)
         self._loaded = (problem, shared_sample, self._sent, self._shared, self._keeps)
-        for index in range(len(self._workers)):
-            self._send_problem(index)
-        for index in range(len(self._workers)):
-            self._await_ready(index)
+        with self._ended_by_interrupts():
+            for index in range(len(self._workers)):
+                self._send_problem(index)
+            failures = [self._await_ready(index) for index in range(len(self._workers))]
+        for failure in filter(None, failures):
+            raise failure
 
     def _send_problem(self, index: int) -> None:
         try:
@@ -170,16 +183,16 @@ class Processes:
         except OSError:  # the worker died since its last job
             self._replace(index)
 
-    def _await_ready(self, index: int) -> None:
+    def _await_ready(self, index: int) -> FedoptError | None:
+        """Wait until a worker has loaded the problem. Return the error if it could not."""
         try:
-            failure = self._workers[index].connection.recv()[-1]
+            failure: FedoptError | None = self._workers[index].connection.recv()[-1]
         except (EOFError, OSError):
             raise WorkerError(
                 "a worker process ended during its start; a script that uses processes needs "
                 "`if __name__ == '__main__':` around its call, or executor='serial'"
             ) from None
-        if failure is not None:
-            raise failure
+        return failure
 
     def _replace(self, index: int) -> None:
         """Replace a dead worker by a new one with the same problem."""
@@ -194,6 +207,7 @@ class Processes:
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
+        self._drain()
         self._sent.write(0, sent)
         queues = JobQueues([self._cost(job) for job in jobs], len(self._workers))
         replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
@@ -206,8 +220,8 @@ class Processes:
                     if number is not None:
                         self._dispatch(worker, number, jobs[number], kept)
 
-        try:
-            for position in range(len(jobs)):
+        for position in range(len(jobs)):
+            with self._ended_by_interrupts():
                 dispatch_jobs()
                 while position not in replies:
                     for index, number in self._collect(replies):
@@ -216,10 +230,19 @@ class Processes:
                             raise self._repeated_death(jobs[number])
                         queues.put_back(index, number)
                     dispatch_jobs()  # workers continue while the caller uses the result
-                reply, lengths = replies.pop(position)
-                yield reply, self._shared.read(self._first(position) + self._keeps, lengths)
-        finally:
-            self._drain()
+            reply, lengths = replies.pop(position)
+            yield reply, self._shared.read(self._first(position) + self._keeps, lengths)
+
+    @contextmanager
+    def _ended_by_interrupts(self) -> Iterator[None]:
+        """End all workers if the block is interrupted, because a message may be incomplete."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            for worker in self._workers:
+                worker.process.kill()
+            self._workers.clear()
+            raise
 
     def _repeated_death(self, job: Job) -> WorkerError:
         client, round, where = None, None, "an evaluation"
@@ -273,7 +296,7 @@ class Processes:
         return lost
 
     def _drain(self) -> None:
-        """After an interruption, wait for the running jobs, so that the next map finds idle workers."""
+        """Wait for jobs of an earlier map that ended early, so that all workers are idle."""
         for index, worker in enumerate(self._workers):
             if worker.job is None:
                 continue
@@ -288,7 +311,6 @@ class Processes:
 
 def _serve(connection: Connection[Any, Any]) -> None:
     """Run a worker process: load problems and run jobs until the connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles interrupts
     torch.set_num_threads(1)
     worker: Worker | None = None
     try:
