@@ -32,7 +32,7 @@ LAYERS = [
     {"algorithms", "tasks", "partition"},
     {"models", "data"},
     {"files", "references"},
-    {"formatting", "rng", "errors", "version"},
+    {"formatting", "text_table", "rng", "errors", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 

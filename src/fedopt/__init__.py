@@ -13,9 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedopt import partition
-    from fedopt.algorithms import Algorithm, ClientResult, Optimizer
-    from fedopt.api import LoadedRun, RunRequest, compare, evaluate, export, load, own_task, run, run_seeds
+    from fedopt.algorithms import Algorithm, ClientResult, Optimizer, Round, Work
+    from fedopt.api import (
+        Evaluation,
+        LoadedRun,
+        RunGroup,
+        RunRequest,
+        TuningResult,
+        compare,
+        evaluate,
+        export,
+        load,
+        own_task,
+        report,
+        run,
+        run_seeds,
+        sweep,
+    )
     from fedopt.data.federate import federate
+    from fedopt.engine.loop import Step
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.callbacks import STOP
     from fedopt.runs.result import RunResult
@@ -24,14 +40,20 @@ if TYPE_CHECKING:
 __all__ = [
     "Algorithm",
     "ClientResult",
+    "Evaluation",
     "FedoptError",
     "LoadedRun",
     "Optimizer",
+    "Round",
     "RunError",
+    "RunGroup",
     "RunRequest",
     "RunResult",
     "STOP",
+    "Step",
+    "TuningResult",
     "UserError",
+    "Work",
     "__version__",
     "compare",
     "evaluate",
@@ -40,21 +62,29 @@ __all__ = [
     "load",
     "own_task",
     "partition",
+    "report",
     "run",
     "run_seeds",
+    "sweep",
 ]
 
 _MODULES = {
     "Algorithm": "fedopt.algorithms",
     "ClientResult": "fedopt.algorithms",
+    "Evaluation": "fedopt.api",
     "FedoptError": "fedopt.errors",
     "LoadedRun": "fedopt.api",
     "Optimizer": "fedopt.algorithms",
+    "Round": "fedopt.algorithms",
     "RunError": "fedopt.errors",
+    "RunGroup": "fedopt.api",
     "RunRequest": "fedopt.api",
     "RunResult": "fedopt.runs.result",
     "STOP": "fedopt.runs.callbacks",
+    "Step": "fedopt.engine.loop",
+    "TuningResult": "fedopt.api",
     "UserError": "fedopt.errors",
+    "Work": "fedopt.algorithms",
     "__version__": "fedopt.version",
     "compare": "fedopt.api",
     "evaluate": "fedopt.api",
@@ -62,8 +92,10 @@ _MODULES = {
     "federate": "fedopt.data.federate",
     "load": "fedopt.api",
     "own_task": "fedopt.api",
+    "report": "fedopt.api",
     "run": "fedopt.api",
     "run_seeds": "fedopt.api",
+    "sweep": "fedopt.api",
 }
 
 

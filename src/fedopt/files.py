@@ -100,11 +100,11 @@ def lock_directory(path: Path, user: str) -> int:
         return _acquire_lock(path / ".lock")
     except BlockingIOError as error:
         raise RunDirectoryError(
-            f"{path} is in use by another {user}; wait for it or choose another --out", path=path
+            f"{path} is in use by another {user}; wait for it or choose another directory", path=path
         ) from error
     except OSError as error:
         raise RunDirectoryError(
-            f"cannot write to {path}: {error.strerror}; choose another --out", path=path
+            f"cannot write to {path}: {error.strerror}; choose another directory", path=path
         ) from error
 
 

@@ -45,6 +45,19 @@ def load_object(reference: str, kind: str) -> Any:
     return target
 
 
+def find_reference(target: object) -> str | None:
+    """Return the reference of an object that is an attribute of an imported module, if there is one.
+
+    Objects of the main program have none, because other processes cannot import it.
+    """
+    for name, module in list(sys.modules.items()):
+        if name != "__main__" and getattr(module, "__spec__", None) is not None:
+            for attribute, value in list(vars(module).items()):
+                if value is target and attribute.isidentifier():
+                    return f"{name}:{attribute}"
+    return None
+
+
 def call_user_function(function: Callable[..., Any], reference: str, kind: str) -> Any:
     """Call a user's function without arguments. An exception becomes an error of one line."""
     missing = required_arguments(function)

@@ -88,7 +88,7 @@ def test_compare_checks_every_configuration_before_the_first_round(tmp_path: Pat
     refused(compare("--algorithms", "fedavg,fedyogy"), "fedyogy", "did you mean 'fedyogi'?")
     refused(compare("--algorithms", "fedavg", "--set", "fedyogi:server.lr=1"), "fedyogi", "allowed: fedavg")
     refused(compare("--algorithms", "fedyogi,fedavg", "--set", "server.tau=1"), "server.tau", "fedavg")
-    refused(compare("--algorithms", " , "), "--algorithms")
+    refused(compare("--algorithms", " , "), "algorithms is empty")
     assert not (tmp_path / "out").exists()
 
 

@@ -59,7 +59,7 @@ def test_run_starts_from_exported_weights(finished_run: FinishedRun, exported: P
 
 
 def test_export_to_a_read_only_place_is_refused(finished_run: FinishedRun) -> None:
-    refused(fedopt("export", finished_run.path, "--to", "/dev/null/x"), "/dev/null/x", "--to")
+    refused(fedopt("export", finished_run.path, "--to", "/dev/null/x"), "/dev/null/x", "directory")
 
 
 def weights_of_another_model(file: Path) -> None:

@@ -150,7 +150,7 @@ def test_other_configuration_is_refused_and_the_run_does_not_change(
 ) -> None:
     before = (run_copy / "run.json").read_bytes()
     key = next(iter(change)).replace("__", ".")
-    refused(run_small(run_copy, **change), str(run_copy), "another configuration", key, "--out")
+    refused(run_small(run_copy, **change), str(run_copy), "another configuration", key, "another directory")
     assert (run_copy / "run.json").read_bytes() == before
 
 
@@ -169,14 +169,14 @@ def test_start_killed_before_the_config_is_written_starts_again(
 def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    refused(run_small(file / "run"), str(file), "--out")
-    refused(run_small(file), str(file), "--out")
+    refused(run_small(file / "run"), str(file), "another directory")
+    refused(run_small(file), str(file), "another directory")
     assert file.read_text() == "mine"
 
 
 def test_directory_with_foreign_files_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("mine")
-    refused(run_small(tmp_path), str(tmp_path), "thesis.tex", "--out")
+    refused(run_small(tmp_path), str(tmp_path), "thesis.tex", "another directory")
     assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -212,7 +212,7 @@ def test_second_process_is_refused_and_interrupted_run_resumes(tmp_path: Path) -
     command = [sys.executable, "-W", "error", "-m", "fedopt", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
         wait_for(lambda: (out / "checkpoints" / "000001").is_dir(), first)
-        refused(run_small(out, rounds=rounds, eval__every=1000), str(out), "in use", "--out")
+        refused(run_small(out, rounds=rounds, eval__every=1000), str(out), "in use", "another directory")
         assert first.poll() is None
         first.send_signal(signal.SIGINT)
         printed, errors = first.communicate(timeout=60)

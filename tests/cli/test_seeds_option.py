@@ -80,8 +80,8 @@ def test_diverged_seeds_do_not_stop_the_others(tmp_path: Path) -> None:
 
 
 def test_one_run_and_several_seeds_do_not_share_a_directory(run_copy: Path, seeded_runs: SeededRuns) -> None:
-    refused(run_small(run_copy, "--seeds", "0:2"), str(run_copy), "one seed", "--out")
-    refused(run_small(seeded_runs.path), str(seeded_runs.path), "not a run directory", "--out")
+    refused(run_small(run_copy, "--seeds", "0:2"), str(run_copy), "one seed", "another directory")
+    refused(run_small(seeded_runs.path), str(seeded_runs.path), "not a run directory", "another directory")
 
 
 def test_compare_with_seeds_writes_a_directory_per_seed(tmp_path: Path) -> None:

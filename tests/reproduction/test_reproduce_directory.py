@@ -49,7 +49,7 @@ def test_directory_with_other_files_is_not_changed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/new"])
 def test_path_that_cannot_be_a_directory_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(RunDirectoryError, match="choose another --out") as caught:
+    with pytest.raises(RunDirectoryError, match="choose another directory") as caught:
         reproduce(options_for(tmp_path / name))
     assert caught.value.path == tmp_path / name
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("file", "mine")]

@@ -11,14 +11,13 @@ from torch import nn
 
 import fedopt
 from fedopt.data.synthetic import emnist as synthetic_emnist
-from fedopt.runs.evaluation import evaluate
 
 
 def test_percentiles_over_clients_match_manual_evaluation(tmp_path: Path):
     """By hand: the accuracy of the trained module on each of five writers."""
     settings = {"data.clients": 5, "clients_per_round": 5, "client.steps": 1, "rounds": 1, "eval.sample": 50}
     fedopt.run("emnist_cr", config=settings, out=tmp_path / "run")
-    measured = evaluate(tmp_path / "run", "test", "serial", None)
+    measured = fedopt.evaluate(tmp_path / "run").document()
     module = fedopt.load(tmp_path / "run").model
     hits, losses = [], []
     for i in range(5):

@@ -91,7 +91,7 @@ def test_fewer_rounds_are_scored_like_a_shorter_run(copy: Path) -> None:
     with pytest.raises(RunDirectoryError) as error:
         sweep(make_request(select="recall_at_5", rounds=3), None, copy)
     assert error.value.path in find_trials(copy).values()
-    assert "--rounds 4" in str(error.value)
+    assert "rounds=4" in str(error.value)
 
 
 def test_more_rounds_extend_trials(copy: Path, tmp_path: Path) -> None:

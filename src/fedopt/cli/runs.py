@@ -138,7 +138,7 @@ def compare(
         )
         for name in names
     ]
-    group = api.compare(
+    group = api.compare_requests(
         requests, seeds=several_seeds, executor=executor, workers=workers, out=out, progress=True
     )
     if as_json:
@@ -171,7 +171,7 @@ def report(
     """Write a self-contained HTML page about runs of one task: curves, tables, settings, commands."""
     from fedopt import api
 
-    page, damaged = api.report(directories, output, title)
+    page, damaged = api.write_page(directories, output, title)
     for message in damaged:
         typer.echo(f"warning: left out: {message}", err=True)
     typer.echo(str(page))
@@ -190,8 +190,8 @@ def eval(
     from fedopt import api
     from fedopt.cli.printing import print_evaluation
 
-    measured = api.evaluate(run, split, executor, workers)
-    typer.echo(json.dumps(measured)) if as_json else print_evaluation(measured)
+    measured = api.evaluate(run, split, executor=executor, workers=workers)
+    typer.echo(json.dumps(measured.document())) if as_json else print_evaluation(measured.document())
 
 
 def export(
@@ -201,7 +201,7 @@ def export(
     """Write a run's model as safetensors with its own parameter names, and a model card."""
     from fedopt import api
 
-    for path in api.export(run, to or run / "export"):
+    for path in api.export(run, to):
         typer.echo(str(path))
 
 

@@ -19,10 +19,11 @@ _SECONDS_BETWEEN_LINES = 10.0
 class ProgressBar:
     """A bar with a title, a count and a status text; without a terminal, only logged lines."""
 
-    def __init__(self, title: str, total: int) -> None:
-        self._console = Console(stderr=True)
+    def __init__(self, title: str, total: int, quiet: bool = False) -> None:
+        """`quiet` shows and logs nothing."""
+        self._console = Console(stderr=True, quiet=quiet)
         self._progress: Progress | None = None
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and not quiet:
             columns = (
                 TextColumn("{task.description:<11}"),
                 BarColumn(bar_width=24),

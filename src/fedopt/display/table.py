@@ -15,6 +15,7 @@ from fedopt.analysis.seeds import Interval
 from fedopt.analysis.summary import NOISE, TARGET_MARGIN, UNKNOWN, WORSE, Comparison, compare_runs
 from fedopt.formatting import ABSENT, column_formatter, metric_unit
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
+from fedopt.text_table import TextTable
 
 PIPE_WIDTH = 140  # columns of a table that is written to a file or a pipe
 LABEL_WIDTH = 24  # longer labels wrap in the terminal
@@ -129,6 +130,17 @@ def comparison_table(records: Sequence[RunRecord], limit: int | None = None) -> 
         texts = [Text(cell.text.replace(" ± ", "±"), style="bold" if cell.best else "") for cell in cells]
         table.add_row(name, *texts, *([str(len(summary.group.counted))] if several else []))
     return table
+
+
+def to_text_table(table: Table, note: str = "") -> TextTable:
+    """Return a terminal table as plain text, for notebooks and for `print`."""
+
+    def text(cell: object) -> str:
+        return cell.plain if isinstance(cell, Text) else str(cell)
+
+    columns = [text(column.header).replace("\n", " ") for column in table.columns]
+    rows = zip(*([text(cell) for cell in column.cells] for column in table.columns), strict=True)
+    return TextTable(text(table.title or ""), columns, [list(row) for row in rows], note)
 
 
 def headline(records: Sequence[RunRecord]) -> str:

@@ -130,11 +130,11 @@ def _lock_output(options: ReproduceOptions) -> int:
     try:
         existing = {key: str(json.loads(file.read_bytes())[key]) for key in content}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        message = f"{file} is damaged ({error}); restore it or choose another --out"
+        message = f"{file} is damaged ({error}); restore it or choose another directory"
         raise RunDirectoryError(message, path=out) from error
     for key, value in existing.items():
         if value != content[key]:
-            message = f"{out} holds a reproduction with {key} {value}; choose another --out"
+            message = f"{out} holds a reproduction with {key} {value}; choose another directory"
             raise RunDirectoryError(message, path=out)
     return lock_directory(out, "reproduction")
 

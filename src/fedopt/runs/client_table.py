@@ -48,7 +48,7 @@ class DiskTable:
                     raise ValueError("checksum differs")
         except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(
-                f"client row {path} is damaged ({error}); start again with another --out", path=path
+                f"client row {path} is damaged ({error}); start again in another directory", path=path
             ) from error
         return vectors
 
@@ -122,7 +122,7 @@ def check_disk(directory: Path, config: Config, d: int, keeps: int, population: 
     if needed > free:
         raise DiskError(
             f"the state of about {_expected_clients(config, population):,.0f} clients needs "
-            f"{needed / 1e9:.1f} GB, and {directory} has {free / 1e9:.1f} GB; use a larger disk (--out) or "
+            f"{needed / 1e9:.1f} GB, and {directory} has {free / 1e9:.1f} GB; use a larger disk or "
             "fewer rounds",
             path=directory,
         )

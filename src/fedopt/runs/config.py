@@ -177,5 +177,5 @@ def read_config(file: Path) -> Config:
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError(
-            f"{file} is damaged ({reason}); restore it or choose another --out", path=file.parent
+            f"{file} is damaged ({reason}); restore it or choose another directory", path=file.parent
         ) from error

@@ -69,7 +69,7 @@ class RunDirectory:
             if missing:
                 raise RunDirectoryError(
                     f"{self.path / 'run.json'} is damaged: it has no {missing[0]!r}; restore it or choose "
-                    "another --out",
+                    "another directory",
                     path=self.path,
                 )
             _check_fingerprint(self.path, self.info.get("fingerprint", {}), fingerprint)
@@ -249,7 +249,7 @@ def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[st
     that an interrupted start may leave without the marker.
     """
     if path.exists() and not path.is_dir():
-        raise RunDirectoryError(f"{path} is a file, not a directory; choose another --out", path=path)
+        raise RunDirectoryError(f"{path} is a file, not a directory; choose another directory", path=path)
     if not path.is_dir():
         return False
     if (path / marker).exists():
@@ -258,7 +258,8 @@ def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[st
     foreign = [name for name in names if not name.startswith(".") and name not in leftovers]
     if foreign:
         raise RunDirectoryError(
-            f"{path} is not empty and not a {kind} (it has {foreign[0]!r}); choose another --out", path=path
+            f"{path} is not empty and not a {kind} (it has {foreign[0]!r}); choose another directory",
+            path=path,
         )
     return False
 
@@ -285,6 +286,6 @@ def _check_same_run(path: Path, existing: Config, requested: Config) -> None:
         more = f" and {len(different) - 1} more" if len(different) > 1 else ""
         raise RunDirectoryError(
             f"{path} holds a run of another configuration: {key} is {there.get(key)!r} there and "
-            f"{here.get(key)!r} here{more}; choose another --out",
+            f"{here.get(key)!r} here{more}; choose another directory",
             path=path,
         )

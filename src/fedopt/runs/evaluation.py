@@ -2,63 +2,154 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedopt.algorithms import build
+from fedopt.algorithms import Vector, build
 from fedopt.data.store import open_store
 from fedopt.data.store.split_alias import with_test_split
 from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors import open_executor
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import single_thread
+from fedopt.engine.worker import EvaluationSums, single_thread
 from fedopt.errors import unknown
+from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
 from fedopt.runs.load import load
 from fedopt.runs.metrics_log import finite_or_none
+from fedopt.runs.result import RunResult
 from fedopt.tasks import Task, find_task
+from fedopt.text_table import NotebookDisplay, TextTable
 
 PERCENTILES = (5, 25, 50, 75, 95)
 _COMMON_SPLITS = ("test", "train")
 
 
-def evaluate(
-    run: Path, split: str = "test", executor: str = "serial", workers: int | None = None
-) -> dict[str, Any]:
-    """Measure the newest model of a run directory on all clients of `split`."""
-    loaded = load(run)
-    task = find_task(loaded.config.task)
+@dataclass(frozen=True)
+class Evaluation(NotebookDisplay):
+    """A model on all examples of a split."""
+
+    run: str
+    round: int
+    split: str
+    data: str
+    metric: str  # the task's main metric
+    examples: int
+    values: dict[str, float | None]  # loss and metrics over all examples
+    by_client: dict[str, float | None]  # the main metric of each client; None if it is undefined there
+
+    @property
+    def value(self) -> float | None:
+        """The main metric over all examples."""
+        return self.values[self.metric]
+
+    @property
+    def loss(self) -> float | None:
+        return self.values["loss"]
+
+    @property
+    def percentiles(self) -> dict[int, float | None]:
+        """Percentiles of the main metric over clients, without the clients where it is undefined."""
+        defined = [value for value in self.by_client.values() if value is not None]
+        return {q: float(np.percentile(defined, q)) if defined else None for q in PERCENTILES}
+
+    def document(self) -> dict[str, Any]:
+        """The JSON object of `fedopt eval --json`."""
+        return {
+            "run": self.run,
+            "round": self.round,
+            "split": self.split,
+            "data": self.data,
+            "clients": len(self.by_client),
+            "examples": self.examples,
+            "metric": self.metric,
+            **self.values,
+            "percentiles_over_clients": {str(q): value for q, value in self.percentiles.items()},
+        }
+
+    def table(self) -> TextTable:
+        """The metric over all examples and its percentiles over clients."""
+        unit = metric_unit(self.metric)
+        rows = {f"all {self.examples:,} examples": self.value}
+        rows |= {f"clients, {q}th percentile": value for q, value in self.percentiles.items()}
+        loss = "not finite" if self.loss is None else f"{self.loss:.4f}"
+        return TextTable(
+            f"{self.run}, round {self.round}, {self.split} split, {self.data} data",
+            ["over", unit.name],
+            [[name, ABSENT if value is None else unit.format(value)] for name, value in rows.items()],
+            f"loss {loss} over {len(self.by_client):,} clients",
+        )
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+def evaluate_run(
+    run: Path,
+    split: str = "test",
+    executor: str = "serial",
+    workers: int | None = None,
+    task: Task | None = None,
+) -> Evaluation:
+    """Measure the newest model of a run directory on all clients of `split`.
+
+    `task` is needed if the run was started with a task object.
+    """
+    loaded = load(run, None if task is None else task.model)
+    task = task or find_task(loaded.config.task)
     fixed = FixedState(fixed_tensors(loaded.model))
-    with _open_split(task, loaded.config, split) as (split_problem, name):
-        problem = replace(split_problem, fixed=fixed)
-        federation = problem.federation()
-        clients = getattr(federation, name)
-        with open_executor(executor, workers) as opened, single_thread():
-            opened.load(problem, federation, clients.gather(np.arange(1)))
-            parts = evaluate_clients(opened, loaded.x, name, len(clients.ids))
-    by_client = np.array([means([part])[task.metric] for part in parts])
-    defined = by_client[np.isfinite(by_client)]  # some clients have no example that the metric counts
-    return {
-        "run": str(run),
-        "round": loaded.round,
-        "split": split,
-        "data": loaded.config.data["source"],
-        "clients": len(parts),
-        "examples": sum(part.examples for part in parts),
-        "metric": task.metric,
-        **{name: finite_or_none(value) for name, value in means(parts).items()},
-        "percentiles_over_clients": {
-            str(q): float(np.percentile(defined, q)) if len(defined) else None for q in PERCENTILES
-        },
-    }
+    with _open_split(task, loaded.config, split) as (problem, name):
+        problem = replace(problem, fixed=fixed)
+        parts = _measure(problem, loaded.x, name, executor, workers)
+    return _evaluation(str(run), loaded.round, split, loaded.config.data["source"], task.metric, parts)
+
+
+def evaluate_result(
+    result: RunResult, split: str = "test", executor: str = "serial", workers: int | None = None
+) -> Evaluation:
+    """Measure the model of a result in memory."""
+    if split not in _COMMON_SPLITS:
+        raise unknown(
+            "split", split, _COMMON_SPLITS, also="another split of a run directory with imported data"
+        )
+    parts = _measure(result.problem, result.x, split, executor, workers)
+    run = f"{result.task}, {result.algorithm}" if result.path is None else str(result.path)
+    return _evaluation(run, result.rounds, split, result.data, result.metric, parts)
+
+
+def _measure(
+    problem: Problem, x: Vector, split: str, executor: str, workers: int | None
+) -> dict[str, EvaluationSums]:
+    """The sums of each client of a split of the problem's federation."""
+    federation = problem.federation()
+    clients = getattr(federation, split)
+    with open_executor(executor, workers) as opened, single_thread():
+        opened.load(problem, federation, clients.gather(np.arange(1)))
+        parts = evaluate_clients(opened, x, split, len(clients.ids))
+    return dict(zip(map(str, clients.ids), parts, strict=True))
+
+
+def _evaluation(
+    run: str, round: int, split: str, data: str, metric: str, parts: Mapping[str, EvaluationSums]
+) -> Evaluation:
+    return Evaluation(
+        run,
+        round,
+        split,
+        data,
+        metric,
+        sum(part.examples for part in parts.values()),
+        {name: finite_or_none(value) for name, value in means(parts.values()).items()},
+        {client: finite_or_none(means([part])[metric]) for client, part in parts.items()},
+    )
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from safetensors.torch import save
+from torch import nn
 
 from fedopt.errors import RunDirectoryError
 from fedopt.files import write_atomically
@@ -14,9 +16,12 @@ from fedopt.runs.load import load
 from fedopt.runs.records import flatten, read_run
 
 
-def export(run: Path, to: Path) -> list[Path]:
-    """Write `model.safetensors` and `MODEL_CARD.md` to the directory `to`. Return their paths."""
-    loaded, record = load(run), read_run(run)
+def write_export(run: Path, to: Path, model: nn.Module | Callable[[], nn.Module] | None = None) -> list[Path]:
+    """Write `model.safetensors` and `MODEL_CARD.md` to the directory `to`. Return their paths.
+
+    `model` is needed if the run was started with a task object.
+    """
+    loaded, record = load(run, model), read_run(run)
     missing = [key for key in ("metric", "data", "command", "fedopt") if key not in record.info]
     if missing:
         raise RunDirectoryError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}", path=run)
@@ -24,13 +29,13 @@ def export(run: Path, to: Path) -> list[Path]:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunDirectoryError(
-            f"cannot write to {to}: {error.strerror}; choose another --to", path=to
+            f"cannot write to {to}: {error.strerror}; choose another directory", path=to
         ) from error
     weights = {name: torch.clone(v).contiguous() for name, v in loaded.model.state_dict().items()}
-    model, card = to / "model.safetensors", to / "MODEL_CARD.md"
-    write_atomically(model, save(weights, metadata={"format": "pt"}))
+    weights_file, card = to / "model.safetensors", to / "MODEL_CARD.md"
+    write_atomically(weights_file, save(weights, metadata={"format": "pt"}))
     write_atomically(card, _card(record.info, flatten(record.config), loaded.round))
-    return [model, card]
+    return [weights_file, card]
 
 
 def _card(info: dict[str, object], config: dict[str, object], round: int) -> str:

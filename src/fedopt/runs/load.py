@@ -45,14 +45,14 @@ def load(
     config_file = path / "config.toml"
     if not config_file.is_file():
         raise RunDirectoryError(
-            f"no run directory at {path}; name one that `fedopt run --out DIR` has written", path=path
+            f"no run directory at {path}; name one that `fedopt run` has written", path=path
         )
     config = read_config(config_file)
     if model is None:
         if config.task not in TASKS and not is_reference(config.task):
             raise ModelError(
-                f"{path} is a run of your own task {config.task!r} and does not contain its module; in "
-                "Python, use fedopt.load(run, model=your_module)",
+                f"{path} is a run of your own task {config.task!r}, which it does not contain; pass model= "
+                "to fedopt.load, or task= to fedopt.evaluate and fedopt.export",
                 what="model",
             )
         model = fresh_model(find_task(config.task), config)

@@ -109,7 +109,7 @@ def read_run(path: Path) -> RunRecord:
     """Read a run directory. Raises `RunDirectoryError` if a file is missing or damaged."""
     if not path.is_dir():
         raise RunDirectoryError(
-            f"no run directory at {path}; name one that `fedopt run --out DIR` has written", path=path
+            f"no run directory at {path}; name one that `fedopt run` has written", path=path
         )
     info = _read_info(path / "run.json")
     try:

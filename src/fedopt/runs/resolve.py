@@ -198,7 +198,7 @@ def _choice(
     if algorithm and name in OPTIMIZERS:
         raise ConfigError(
             f"{algorithm} does not take {key}={name}; allowed: {', '.join(allowed)} "
-            "(--algorithm fedopt combines any with any)",
+            "(the algorithm fedopt combines any with any)",
             keys=(key,),
         )
     raise unknown(key, name, allowed)

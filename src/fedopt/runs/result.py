@@ -13,14 +13,16 @@ from torch import nn
 from fedopt.algorithms import Vector
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import build_module
+from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.flat import Flat
 from fedopt.runs.records import count_rejected
+from fedopt.text_table import NotebookDisplay, TextTable
 
 _SUMMARY = "task algorithm rounds seed train_loss metric value params x_sha256 seconds rejected data".split()
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(NotebookDisplay):
     """Final numbers, the final vector and all lines of metrics.jsonl."""
 
     task: str
@@ -55,10 +57,25 @@ class RunResult:
         Flat(module, self.problem.buffers).bind(self.x.clone())
         return module.eval()
 
+    def table(self) -> TextTable:
+        """The evaluations during training."""
+        unit = metric_unit(self.metric)
+        rows = [
+            [f"{line['round']}", *(_cell(line.get(key)) for key in ("loss", self.metric))]
+            for line in self.test
+        ]
+        value = "none" if self.value is None else unit.format(self.value)
+        title = f"{self.task}, {self.algorithm}, {self.rounds} rounds, seed {self.seed}: {unit.name} {value}"
+        return TextTable(title, ["round", "test loss", self.metric], rows)
+
     def summary(self) -> dict[str, Any]:
         """The JSON object of `fedopt run --json`."""
         optional = {"full_test": self.full_test, "run": None if self.path is None else str(self.path)}
         return {name: getattr(self, name) for name in _SUMMARY} | {k: v for k, v in optional.items() if v}
+
+
+def _cell(value: float | None) -> str:
+    return ABSENT if value is None else f"{value:.4f}"
 
 
 def vector_sha256(x: Vector) -> str:

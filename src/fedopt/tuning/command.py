@@ -13,6 +13,7 @@ from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.engine.executors import open_executor
+from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
@@ -47,10 +48,10 @@ class AlgorithmPlan(NamedTuple):
         return [trial for seeds in self.points for trial in seeds]
 
 
-def sweep(request: SweepRequest, workers: int | None, out: Path | None) -> SweepResult:
+def sweep(request: SweepRequest, workers: int | None, out: Path | None, quiet: bool = False) -> SweepResult:
     """Tune each algorithm of a request. Trials that are finished in `out` are not run again.
 
-    Errors in the request are reported before anything is written.
+    Errors in the request are reported before anything is written. `quiet` shows no progress.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}", keys=["workers"])
@@ -71,11 +72,11 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None) -> Sweep
     with _locked_directory(out, request.task_name):
         _write_plan(request, plans, out)
         rounds = sum(trial.config.rounds for plan in plans for trial in plan.trials)
-        with ProgressBar(f"sweep {request.task_name}", total=rounds) as bar:
+        with ProgressBar(f"sweep {request.task_name}", total=rounds, quiet=quiet) as bar:
             progress = SweepProgress(bar)
             for note in notes:
                 progress.log(note)
-            with _open_backend(request.search, workers, progress) as backend:
+            with _open_backend(request, workers, progress) as backend:
                 run_searches(searches, BatchRunner(backend, request.select, progress).run)
         if request.tensorboard:
             _write_missing_events(plans)
@@ -112,8 +113,8 @@ def _check_recorded_trials(plan: AlgorithmPlan, select: str) -> None:
         if score(record, select, plan.rounds) is None:
             raise RunDirectoryError(
                 f"{trial.path} was run for {record.rounds} rounds and not evaluated after {plan.rounds}, so "
-                f"its {select} there is unknown; use --rounds {record.rounds}, --select {TRAIN_LOSS} or "
-                "another --out",
+                f"its {select} there is unknown; use rounds={record.rounds}, select={TRAIN_LOSS} or "
+                "another directory",
                 path=trial.path,
             )
 
@@ -131,9 +132,15 @@ def _make_search(request: SweepRequest, plan: AlgorithmPlan) -> Search:
 
 
 @contextmanager
-def _open_backend(search: str, workers: int | None, progress: SweepProgress) -> Iterator[Backend]:
-    """Trials of a grid and of halving run at the same time, those of Optuna one by one on all workers."""
-    if search == "optuna":
+def _open_backend(request: SweepRequest, workers: int | None, progress: SweepProgress) -> Iterator[Backend]:
+    """Trials of a grid and of halving run at the same time, those of Optuna one by one on all workers.
+
+    Objects that workers cannot import run one by one in this process.
+    """
+    if not request.is_importable:
+        progress.log("the task or an algorithm is an object of this program; trials run one after the other")
+        yield SequentialBackend(Serial(), progress)
+    elif request.search == "optuna":
         with open_executor("processes", workers) as executor:
             yield SequentialBackend(executor, progress)
     else:
@@ -167,11 +174,11 @@ def _locked_directory(out: Path, task: str) -> Iterator[None]:
             other = json.loads(file.read_bytes())["task"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(
-                f"{file} is damaged ({error}); remove it to continue, or choose another --out", path=out
+                f"{file} is damaged ({error}); remove it to continue, or choose another directory", path=out
             ) from error
         if other != task:
             raise RunDirectoryError(
-                f"{out} holds a sweep of {other}, not of {task}; choose another --out", path=out
+                f"{out} holds a sweep of {other}, not of {task}; choose another directory", path=out
             )
     lock = lock_directory(out, "sweep")
     try:

@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def paper_grid(
     """Return the paper's grid for a task. Only algorithms with a tau get that axis."""
     paper = task.paper
     if paper is None:
-        raise _error(f"the paper has no grid for {task.name}; give one, such as --grid 'client_lr=-2:0:0.5'")
+        raise _error(f"the paper has no grid for {task.name}; give one, such as client_lr=-2:0:0.5")
     ranges = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
     if algorithm == "centralized":
         del ranges["server_lr"]
@@ -63,12 +63,12 @@ def check_grid(grid: Grid, settings: Mapping[str, Any]) -> None:
     keys = [LOG10_AXES.get(axis, axis) for axis in grid]
     for axis, key in zip(grid, keys, strict=True):
         if keys.count(key) > 1:
-            raise _error(f"--grid has two axes for {key}; leave one out", key)
+            raise _error(f"the grid has two axes for {key}; leave one out", key)
         if key in settings:
-            raise _error(f"--set {key} and the axis {axis} of --grid exclude each other; leave one out", key)
+            raise _error(f"{key} is a setting and the axis {axis} of the grid; leave one out", key)
     size = math.prod(map(len, grid.values()))
     if size > MAX_POINTS:
-        raise _error(f"--grid has {size:,} points; allowed: up to {MAX_POINTS:,}; choose larger steps")
+        raise _error(f"the grid has {size:,} points; allowed: up to {MAX_POINTS:,}; choose larger steps")
 
 
 def read_grid(text: str) -> dict[str, tuple[Value, ...]]:
@@ -77,18 +77,18 @@ def read_grid(text: str) -> dict[str, tuple[Value, ...]]:
     if text.endswith(".toml") or _is_file(text):
         return _read_file(Path(text))
     if not text.strip(","):
-        raise _error("--grid is empty; give axes, such as client_lr=-3:0:0.5, or paper")
+        raise _error("the grid is empty; give axes, such as client_lr=-3:0:0.5, or paper")
     grid: dict[str, tuple[Value, ...]] = {}
     for part in re.split(r"[,\s]+(?=[\w.]+\s*=)", text.strip(", ")):
         axis, equals, values = (piece.strip() for piece in part.partition("="))
         if not equals or not axis or not values:
             raise _error(
-                f"--grid: {part!r} is neither a file nor of the form axis=first:last:step, such as "
+                f"grid: {part!r} is neither a file nor of the form axis=first:last:step, such as "
                 "client_lr=-3:0:0.5"
             )
         if axis in grid:
             raise _error(
-                f"--grid has the axis {axis!r} twice; give all values together, such as {axis}=-2|-1", axis
+                f"the grid has the axis {axis!r} twice; give all values together, such as {axis}=-2|-1", axis
             )
         grid[axis] = _parse_values(axis, values)
     return grid
@@ -109,17 +109,26 @@ def _read_file(file: Path) -> dict[str, tuple[Value, ...]]:
     try:
         document = tomllib.loads(file.read_text())
     except OSError as error:
-        raise _error(f"--grid {file}: cannot be read: {error.strerror}") from error
+        raise _error(f"grid {file}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # invalid TOML, encoding or file name
-        raise _error(f'--grid {file}: {error}; write lines such as client_lr = "-3:0.5:0.5"') from error
+        raise _error(f'grid {file}: {error}; write lines such as client_lr = "-3:0.5:0.5"') from error
+    if not document:
+        raise _error(f'grid {file} has no axis; write lines such as client_lr = "-3:0.5:0.5"')
+    return check_axes(flatten(document))
+
+
+def check_axes(axes: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+    """Return a grid from a mapping of axes to values: a sequence, one value, or text such as "-3:0.5:0.5"."""
     grid = {}
-    for axis, values in flatten(document).items():
+    for axis, values in axes.items():
         if isinstance(values, str) and axis in LOG10_AXES:
             grid[axis] = _parse_values(axis, values)
+        elif isinstance(values, str) or not isinstance(values, Iterable):
+            grid[axis] = _check_values(axis, [values])
         else:
-            grid[axis] = _check_values(axis, values if isinstance(values, list) else [values])
+            grid[axis] = _check_values(axis, list(values))
     if not grid:
-        raise _error(f'--grid {file} has no axis; write lines such as client_lr = "-3:0.5:0.5"')
+        raise _error("the grid is empty; give axes, such as client_lr")
     return grid
 
 
@@ -133,18 +142,18 @@ def _parse_values(axis: str, text: str) -> tuple[Value, ...]:
         first, last, step = (float(word) for word in text.split(":"))
     except ValueError:
         raise _error(
-            f"--grid: {axis}={text} is neither first:last:step in log10, such as -3:0.5:0.5, nor values "
+            f"grid: {axis}={text} is neither first:last:step in log10, such as -3:0.5:0.5, nor values "
             "such as -2|-1",
             axis,
         ) from None
     if not all(map(math.isfinite, (first, last, step))) or step <= 0 or last < first:
         raise _error(
-            f"--grid: {axis}={text} has no values; first:last:step needs first <= last and a step above 0",
+            f"grid: {axis}={text} has no values; first:last:step needs first <= last and a step above 0",
             axis,
         )
     if (last - first) / step >= MAX_AXIS_VALUES:
         raise _error(
-            f"--grid: {axis}={text} has more than {MAX_AXIS_VALUES} values; choose a larger step", axis
+            f"grid: {axis}={text} has more than {MAX_AXIS_VALUES} values; choose a larger step", axis
         )
     return _check_values(axis, LogRange(first, last, step).values)
 
@@ -152,14 +161,14 @@ def _parse_values(axis: str, text: str) -> tuple[Value, ...]:
 def _check_values(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:
     """Return the distinct values of an axis, or raise an error for an invalid axis or value."""
     if axis in ("rounds", "seed"):
-        option = {"rounds": "--rounds", "seed": "--seeds"}[axis]
-        raise _error(f"--grid: {axis} cannot be an axis; use {option}", axis)
+        option = {"rounds": "rounds", "seed": "seeds"}[axis]
+        raise _error(f"grid: {axis} cannot be an axis; use the option {option}", axis)
     if axis not in (*LOG10_AXES, *PLAIN_AXES) and "." not in axis:
         raise unknown(
-            "axis of --grid", axis, [*LOG10_AXES, *PLAIN_AXES, "a dotted key such as client.epochs"]
+            "axis of the grid", axis, [*LOG10_AXES, *PLAIN_AXES, "a dotted key such as client.epochs"]
         )
     if not values:
-        raise _error(f"--grid: {axis} has no values; give some, such as -2|-1, or remove the axis", axis)
+        raise _error(f"grid: {axis} has no values; give some, such as -2|-1, or remove the axis", axis)
     for value in values:
         if axis in LOG10_AXES and not _is_log10(value):
             allowed = f"a log10 from -{MAX_LOG10} to {MAX_LOG10}"
@@ -169,7 +178,7 @@ def _check_values(axis: str, values: Sequence[Any]) -> tuple[Value, ...]:
             allowed = "finite numbers"
         else:
             continue
-        raise _error(f"--grid: {axis} has the value {value!r}; allowed: {allowed}", axis)
+        raise _error(f"grid: {axis} has the value {value!r}; allowed: {allowed}", axis)
     return tuple(dict.fromkeys(float(v) + 0.0 if axis in LOG10_AXES else v for v in values))
 
 

@@ -30,7 +30,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise missing_extra("--search optuna", "optuna", "optuna") from error
+        raise missing_extra("the search optuna", "optuna", "optuna") from error
     return optuna
 
 

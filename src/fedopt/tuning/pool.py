@@ -145,7 +145,7 @@ class TrialPool:
                 return self._executor.submit(_run_in_worker, item)
         except OSError as error:
             raise WorkerError(
-                f"cannot start a worker process: {error.strerror}; use fewer --workers"
+                f"cannot start a worker process: {error.strerror}; use fewer workers"
             ) from error
 
     def _stop(self) -> None:
@@ -166,7 +166,7 @@ def _count_death(item: WorkItem, deaths: Counter[str]) -> None:
     if deaths[trial.key] == _MAX_DEATHS:
         raise WorkerError(
             f"the worker process of trial {trial.label} ({trial.path}) died {_MAX_DEATHS} times, "
-            "possibly out of memory; use fewer --workers"
+            "possibly out of memory; use fewer workers"
         )
 
 

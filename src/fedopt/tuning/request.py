@@ -15,7 +15,7 @@ from fedopt.errors import ConfigError, unknown
 from fedopt.references import file_name
 from fedopt.runs.prepare import find_source
 from fedopt.tasks import TASKS, Task, find_task
-from fedopt.tuning.grid import Grid, check_grid, paper_grid, read_grid, remove_unused_tau
+from fedopt.tuning.grid import Grid, check_axes, check_grid, paper_grid, read_grid, remove_unused_tau
 from fedopt.tuning.scores import check_selection
 
 SEARCHES = ("grid", "halving", "optuna")
@@ -27,7 +27,7 @@ class SweepRequest(NamedTuple):
 
     task: str | Task
     algorithms: Sequence[AlgorithmChoice]
-    grid: str = "paper"
+    grid: str | Mapping[str, Any] = "paper"
     settings: Mapping[str, Any] = {}
     seeds: Sequence[int] = (0,)
     data: str | None = None  # "synthetic" (default), an imported dataset or its directory
@@ -44,6 +44,11 @@ class SweepRequest(NamedTuple):
     @property
     def algorithm_names(self) -> list[str]:
         return [algorithm_name(algorithm) for algorithm in self.algorithms]
+
+    @property
+    def is_importable(self) -> bool:
+        """Whether another process can find the task and the algorithms by name."""
+        return all(isinstance(choice, str) for choice in (self.task, *self.algorithms))
 
     @property
     def data_name(self) -> str:
@@ -67,7 +72,7 @@ def read_grids(request: SweepRequest) -> dict[str, Grid]:
     task = find_task(request.task)
     find_source(task, request.data)
     check_selection(task, request.select)
-    given = None if request.grid.strip() == "paper" else read_grid(request.grid)
+    given = _given_grid(request)
     grids: dict[str, Grid] = {}
     for name, algorithm in zip(request.algorithm_names, request.algorithms, strict=True):
         if given is None:
@@ -76,7 +81,7 @@ def read_grids(request: SweepRequest) -> dict[str, Grid]:
             grid = remove_unused_tau(given, task, algorithm, request.settings)
         if not grid:
             raise ConfigError(
-                f"--grid has only tau, which {name} does not have; add client_lr or server_lr, or leave "
+                f"the grid has only tau, which {name} does not have; add client_lr or server_lr, or leave "
                 f"{name} out",
                 keys=["server.tau"],
             )
@@ -85,33 +90,36 @@ def read_grids(request: SweepRequest) -> dict[str, Grid]:
     return grids
 
 
+def _given_grid(request: SweepRequest) -> Grid | None:
+    """The grid that the user has written; None for the paper's grid."""
+    if isinstance(request.grid, str):
+        return None if request.grid.strip() == "paper" else read_grid(request.grid)
+    return check_axes(request.grid)
+
+
 def _check_options(request: SweepRequest) -> None:
     names, search = request.algorithm_names, request.search
     find_task(request.task)
     if not names:
-        raise ConfigError(
-            "--algorithm is empty; for example --algorithm fedavg,fedadagrad", keys=["algorithm"]
-        )
+        raise ConfigError("no algorithm is given; name one, such as fedavg", keys=["algorithm"])
     if len(set(names)) < len(names):
-        raise ConfigError(
-            "--algorithm names an algorithm twice; a sweep has one grid for each", keys=["algorithm"]
-        )
+        raise ConfigError("an algorithm is named twice; a sweep has one grid for each", keys=["algorithm"])
     if search not in SEARCHES:
         raise unknown("search", search, SEARCHES)
     if request.keep not in KEEP:
-        raise unknown("value of --keep", request.keep, KEEP)
+        raise unknown("value of keep", request.keep, KEEP)
     if search != "grid" and len(request.seeds) > 1:
         raise ConfigError(
-            f"--seeds cannot be combined with --search {search}; use --search grid or one seed",
+            f"several seeds cannot be combined with the search {search}; use the search grid or one seed",
             keys=["seeds"],
         )
     if request.trials is not None and (search != "optuna" or request.trials < 1):
-        raise ConfigError("--trials needs --search optuna and a number of at least 1", keys=["trials"])
+        raise ConfigError("trials needs the search optuna and a number of at least 1", keys=["trials"])
 
 
 def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
     """Return a note for each algorithm whose grid lacks the tau axis that the user gave."""
-    if request.grid.strip() == "paper" or "tau" not in read_grid(request.grid):
+    if "tau" not in (_given_grid(request) or ()):
         return []
     return [
         f"{algorithm} has no tau, so its grid has the {math.prod(map(len, grid.values()))} points of "

@@ -18,7 +18,7 @@ def check_selection(task: Task, select: str) -> None:
     """Raise an error if trials of `task` do not record `select`."""
     allowed = [TRAIN_LOSS, "loss", *task.metrics]
     if select not in allowed:
-        raise unknown("metric in --select", select, allowed)
+        raise unknown("metric to select by", select, allowed)
 
 
 def lower_is_better(task: Task, select: str) -> bool:

@@ -16,12 +16,12 @@ from fedopt.tuning.results import AlgorithmResult, SweepResult
 
 def print_sweep(result: SweepResult) -> None:
     console = wide_console()
-    console.print(_best_points(result))
-    for note in _notes(result):
+    console.print(best_points(result))
+    for note in notes(result):
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def _best_points(result: SweepResult) -> Table:
+def best_points(result: SweepResult) -> Table:
     request, metric = result.request, find_task(result.request.task).metric
     data = "synthetic data" if request.data_name == "synthetic" else f"data {request.data_name}"
     rounds = " and ".join(map(str, sorted({algorithm.rounds for algorithm in result.algorithms})))
@@ -68,7 +68,8 @@ def _share_text(near_best: NearBest) -> str:
     return "-" if near_best.share is None else f"{near_best.share * 100:.0f} %"
 
 
-def _notes(result: SweepResult) -> list[str]:
+def notes(result: SweepResult) -> list[str]:
+    """Explanations and warnings below the table."""
     metric, seeds = result.request.compared_metric, len(result.request.seeds)
     at_edge = [
         f"{algorithm.algorithm} ({describe({axis: best.point[axis] for axis in axes})})"

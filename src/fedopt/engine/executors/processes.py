@@ -79,7 +79,7 @@ def _check_shared_memory(needed: int) -> None:
     if needed > free:
         raise WorkerError(
             f"workers need {needed / 1e6:.0f} MB of shared memory and /dev/shm has {free / 1e6:.0f} MB; "
-            "enlarge it, use fewer --workers, or --executor serial"
+            "enlarge it, use fewer workers, or the serial executor"
         )
 
 
@@ -250,7 +250,7 @@ class Processes:
             client, round = self._client_ids[job.client], job.round.t + 1
             where = f"client {client!r} in round {round}"
         text = f"a worker died {_MAX_DEATHS_PER_JOB} times on {where}, possibly out of memory"
-        return WorkerError(f"{text}; use fewer --workers", client=client, round=round)
+        return WorkerError(f"{text}; use fewer workers", client=client, round=round)
 
     def _first(self, number: int) -> int:
         """Return the index of a job's first vector. Slots are used in turn."""

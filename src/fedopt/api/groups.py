@@ -1,0 +1,212 @@
+"""Several runs: comparisons of algorithms and repetitions with several seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedopt.algorithms import AlgorithmChoice
+from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
+from fedopt.display.table import comparison_table, explanation, to_text_table
+from fedopt.engine.executors import open_executor
+from fedopt.engine.executors.devices import vectorised_on
+from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
+from fedopt.references import file_name
+from fedopt.reporting import write_report
+from fedopt.runs import tensorboard as event_files
+from fedopt.runs.prepare import PreparedRun, RunRequest
+from fedopt.runs.records import RunRecord, read_run
+from fedopt.runs.result import RunResult
+from fedopt.tasks import Task
+from fedopt.text_table import NotebookDisplay, TextTable
+
+
+@dataclass(frozen=True)
+class RunGroup(NotebookDisplay):
+    """Several runs that were executed together, for example a comparison of algorithms."""
+
+    out: Path
+    results: list[RunResult]
+    failures: list[str]  # one message per run without a result
+    paths: list[Path]  # of all runs
+    report: Path | None = None
+
+    def table(self) -> TextTable:
+        """The comparison of the runs: final metric, training loss, rounds to a target, traffic and time."""
+        records = self.records()
+        return to_text_table(comparison_table(records), explanation(records))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def records(self) -> list[RunRecord]:
+        """Read the run directories. Runs that failed before they began have none."""
+        started = [path for path in self.paths if (path / "config.toml").is_file()]
+        if not started:
+            raise RunError("; ".join(self.failures))
+        return [read_run(path) for path in started]
+
+
+class _Job(NamedTuple):
+    name: str
+    request: RunRequest
+    prepared: PreparedRun
+    folder: Path  # below the directory of the group
+
+
+def run_seeds(
+    request: RunRequest,
+    seeds: Sequence[int],
+    *,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: Path | None = None,
+    progress: bool = False,
+) -> RunGroup:
+    """Execute a run with several seeds, in OUT/seed-0, OUT/seed-1, ... Existing runs are resumed."""
+    jobs = _seed_jobs(request, seeds, Path())
+    out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
+    _refuse_runs([out])
+    return _run_all(jobs, executor, workers, out, progress)
+
+
+def compare(
+    task: str | Task,
+    algorithms: Sequence[AlgorithmChoice] | Mapping[AlgorithmChoice, Mapping[str, Any]],
+    *,
+    rounds: int | None = None,
+    seed: int | None = None,
+    seeds: Sequence[int] | None = None,
+    config: Mapping[str, Any] | None = None,
+    data: str | None = None,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    tensorboard: bool = False,
+    device: str = "cpu",
+    progress: bool | None = None,
+) -> RunGroup:
+    """Train a task with several algorithms and write `OUT/report.html`. The same call resumes it.
+
+    A run that diverges does not stop the others; `failures` names it. `print(result)` and notebooks show the
+    comparison.
+
+    Args:
+        task, rounds, config, data, executor, workers, tensorboard, device, progress: as for `fedopt.run`.
+        algorithms: names, references such as "my_project.algorithms:feddyn", `Algorithm` objects, or
+            functions that build one; or a mapping from these to the configuration of each.
+        seed: the seed of all runs.
+        seeds: several seeds; each algorithm runs once with each, and the table shows means with intervals.
+        out: directory of the runs; by default runs/TASK/compare-HASH.
+    """
+    if seeds is not None:
+        if seed is not None or "seed" in (config or {}):
+            raise ConfigError("seed and seeds exclude each other; give one", keys=("seed",))
+        if not seeds:
+            raise ConfigError("seeds is empty; for example range(5)", keys=("seeds",))
+    if isinstance(algorithms, str):
+        raise ConfigError(
+            f'algorithms is a string; pass a list, such as ["{algorithms}"]', keys=("algorithms",)
+        )
+    own = algorithms if isinstance(algorithms, Mapping) else dict.fromkeys(algorithms, {})
+    if not isinstance(algorithms, Mapping) and len(own) < len(algorithms):
+        raise ConfigError("an algorithm is listed twice; use each once", keys=("algorithms",))
+    settings = merge_settings(config, rounds=rounds, seed=seed)
+    vectorised = vectorised_on(executor, device)
+    requests = [
+        RunRequest(
+            task, algorithm, settings | dict(changes), data, vectorised=vectorised, tensorboard=tensorboard
+        )
+        for algorithm, changes in own.items()
+    ]
+    return compare_requests(
+        requests,
+        seeds=None if seeds is None else list(seeds),
+        executor=executor,
+        workers=workers,
+        out=None if out is None else Path(out),
+        progress=shows_progress(progress),
+    )
+
+
+def compare_requests(
+    requests: Sequence[RunRequest],
+    *,
+    seeds: Sequence[int] | None = None,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: Path | None = None,
+    progress: bool = False,
+) -> RunGroup:
+    """Execute one run per request, or one per request and seed, and write OUT/report.html.
+
+    The requests have the same task and different algorithms. All configurations are checked before the
+    first round.
+    """
+    if not requests:
+        raise ConfigError("algorithms is empty; name some, such as fedavg and fedyogi", keys=("algorithms",))
+    task, names = requests[0].task_name, [request.algorithm_name for request in requests]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated:
+        raise ConfigError(f"algorithms has {repeated!r} twice; use each name once", keys=("algorithms",))
+    jobs: list[_Job] = []
+    for name, request in zip(names, requests, strict=True):
+        if seeds is None:
+            jobs.append(_Job(name, request, request.prepare(), Path(file_name(name))))
+        else:
+            jobs += _seed_jobs(request, seeds, Path(file_name(name)))
+    if out is None:
+        ignore = () if seeds is None else ("seed",)
+        hashes = {job.prepared.config.short_hash(ignore=ignore) for job in jobs}
+        digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
+        out = Path("runs") / file_name(task) / f"compare-{digest}"
+    if seeds is not None:
+        _refuse_runs([out, *(out / file_name(name) for name in names)])
+    group = _run_all(jobs, executor, workers, out, progress)
+    page = out / "report.html"
+    write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
+    return replace(group, report=page)
+
+
+def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[_Job]:
+    seeded = [request.with_settings(seed=seed) for seed in seeds]
+    return [
+        _Job(f"{request.algorithm_name}, seed {seed}", one, one.prepare(), folder / f"seed-{seed}")
+        for seed, one in zip(seeds, seeded, strict=True)
+    ]
+
+
+def _run_all(jobs: Sequence[_Job], executor: str, workers: int | None, out: Path, progress: bool) -> RunGroup:
+    """Execute one run after the other. A run that diverges does not stop the others."""
+    if any(job.request.tensorboard for job in jobs):
+        event_files.require()
+    group = RunGroup(out, [], [], [out / job.folder for job in jobs])
+    with open_executor(executor, workers, jobs[0].request.vectorised) as opened:
+        for number, (name, request, prepared, folder) in enumerate(jobs, start=1):
+            # The progress of a comparison shows the algorithm anyway.
+            is_seed = folder.name.startswith("seed-")
+            heading = f"{name} ({number} of {len(jobs)})" if is_seed else ""
+            path, command = out / folder, request.command(out / folder)
+            try:
+                result = execute_run(
+                    prepared, opened, path, command, request.tensorboard, progress, heading=heading
+                )
+                group.results.append(result)
+            except UserError:
+                raise
+            except FedoptError as error:
+                group.failures.append(f"{name}: {error}")
+    return group
+
+
+def _refuse_runs(paths: Sequence[Path]) -> None:
+    """Refuse to put the runs of several seeds into the directory of one run."""
+    for path in paths:
+        if (path / "config.toml").exists():
+            raise RunDirectoryError(
+                f"{path} is a run with one seed, and seeds makes several; choose another directory", path=path
+            )

@@ -1,0 +1,172 @@
+"""Train a task: `fedopt.run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedopt.algorithms import AlgorithmChoice
+from fedopt.display.progress import ProgressBar, RunProgress
+from fedopt.engine.executors import open_executor
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.devices import vectorised_on
+from fedopt.engine.loop import Step
+from fedopt.errors import ConfigError
+from fedopt.files import Log, no_log
+from fedopt.references import file_name
+from fedopt.runs.callbacks import Callback, combine_callbacks
+from fedopt.runs.config import Config
+from fedopt.runs.execute import execute
+from fedopt.runs.prepare import PreparedRun, RunRequest
+from fedopt.runs.result import RunResult
+from fedopt.tasks import Task
+
+StrPath = str | os.PathLike[str]
+
+
+def run(
+    task: str | Task,
+    *,
+    algorithm: AlgorithmChoice = "fedavg",
+    rounds: int | None = None,
+    seed: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    data: str | None = None,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: StrPath | None = None,
+    init: StrPath | None = None,
+    callback: Callback | Sequence[Callback] | None = None,
+    buffers: str | None = None,
+    tensorboard: bool = False,
+    device: str = "cpu",
+    progress: bool | None = None,
+) -> RunResult:
+    """Train a task with a federated algorithm.
+
+    Args:
+        task: a name of `fedopt tasks`, a reference such as "my_project.tasks:digits", or a task from
+            `fedopt.own_task`.
+        algorithm: a name of `fedopt algorithms`, a reference, an `Algorithm`, or a function that builds one.
+            The function's keyword-only arguments are configuration keys: `alpha` is "client.alpha".
+            Worker processes need a function that they can import.
+        rounds: number of rounds; the task's own number by default.
+        seed: seed of everything random.
+        config: configuration with dotted keys as in `config.toml`, for example {"client.lr": 0.1}.
+        data: "synthetic", an imported dataset or its directory; for named tasks only.
+        executor: "serial", "processes" or "vectorised". With "processes", a script needs the usual
+            `if __name__ == "__main__":`. With "vectorised", clients train many at a time; results are equal
+            up to rounding.
+        workers: number of worker processes; one per core by default.
+        out: run directory. An existing run is resumed.
+        init: safetensors file with the initial weights.
+        callback: a function, or several, called with a `Step` after every round and once before the first
+            round of a new run. `step.evaluation` has the metrics if the model was evaluated, otherwise
+            None. The vectors are copies that stay valid. If a callback returns `fedopt.STOP`, the run ends
+            after this round with a checkpoint, and the same call resumes it. If a callback raises an
+            error, the run ends with a checkpoint and a `ModelError` that names the callback.
+        buffers: "refuse" or "freeze" models with running statistics.
+        tensorboard: also write TensorBoard event files.
+        device: "cpu", "cuda", "mps", or "auto" for the best one available. Other devices than the CPU
+            imply "vectorised".
+        progress: whether to show progress on stderr; by default if it is a terminal.
+    """
+    settings = merge_settings(config, rounds=rounds, seed=seed, buffers=buffers)
+    request = RunRequest(
+        task,
+        algorithm,
+        settings,
+        data,
+        None if init is None else Path(init),
+        vectorised_on(executor, device),
+        tensorboard,
+    )
+    return run_prepared(
+        request.prepare(),
+        executor=executor,
+        workers=workers,
+        out=None if out is None else Path(out),
+        callback=callback,
+        tensorboard=tensorboard,
+        progress=shows_progress(progress),
+    )
+
+
+def merge_settings(config: Mapping[str, Any] | None, **options: Any) -> dict[str, Any]:
+    """The configuration with the options that are given as arguments of their own."""
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given:
+        if key in (config or {}):
+            raise ConfigError(f"{key} is given as an argument and in config; give it once", keys=(key,))
+    return {**(config or {}), **given}
+
+
+def shows_progress(progress: bool | None) -> bool:
+    """Whether to show progress: as requested, by default if stderr is a terminal."""
+    return sys.stderr.isatty() if progress is None else progress
+
+
+def run_prepared(
+    prepared: PreparedRun,
+    *,
+    executor: str = "serial",
+    workers: int | None = None,
+    out: Path | None = None,
+    command: str = "",
+    callback: Callback | Sequence[Callback] | None = None,
+    tensorboard: bool = False,
+    progress: bool = False,
+) -> RunResult:
+    """Execute a prepared run. `command` is recorded in run.json."""
+    with open_executor(executor, workers, prepared.config.vectorised) as opened:
+        return execute_run(prepared, opened, out, command, tensorboard, progress, callback)
+
+
+def execute_run(
+    prepared: PreparedRun,
+    executor: Executor,
+    out: Path | None,
+    command: str,
+    tensorboard: bool,
+    progress: bool,
+    callback: Callback | Sequence[Callback] | None = None,
+    heading: str = "",
+) -> RunResult:
+    """Execute a prepared run on an open executor. `heading` is shown before its progress."""
+    config, problem, better, initial = prepared
+    callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
+    observers = [combine_callbacks(callbacks)] if callbacks else []
+    log: Log = no_log
+    with ExitStack() as stack:
+        if progress:
+            bar = stack.enter_context(ProgressBar(config.algorithm, config.rounds))
+            log = bar.log
+            observers.insert(0, RunProgress(bar, config).on_step)
+            if heading:
+                log(heading)
+
+        def on_step(step: Step) -> object:
+            return [observe(step) for observe in observers][-1] if observers else None
+
+        return execute(
+            config,
+            problem,
+            executor,
+            out=out,
+            command=command,
+            better=better,
+            initial=initial,
+            on_step=on_step,
+            log=log,
+            tensorboard=tensorboard,
+        )
+
+
+def default_directory(config: Config, *, several_seeds: bool = False) -> Path:
+    """runs/TASK/ALGORITHM-HASH. The same configuration always has the same directory."""
+    digest = config.short_hash(ignore=("seed",) if several_seeds else ())
+    return Path("runs") / file_name(config.task) / f"{file_name(config.algorithm)}-{digest}"

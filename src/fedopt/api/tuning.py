@@ -1,0 +1,145 @@
+"""Tune algorithms: `fedopt.sweep`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedopt.algorithms import Algorithm, AlgorithmChoice
+from fedopt.api.training import merge_settings, shows_progress
+from fedopt.display.table import to_text_table
+from fedopt.errors import ConfigError
+from fedopt.references import find_reference
+from fedopt.tasks import Task
+from fedopt.text_table import NotebookDisplay, TextTable
+from fedopt.tuning.command import sweep as run_sweep
+from fedopt.tuning.grid import point_settings
+from fedopt.tuning.request import SweepRequest
+from fedopt.tuning.results import SweepResult
+from fedopt.tuning.table import best_points, notes
+
+
+@dataclass(frozen=True)
+class BestTrial:
+    """The best point of one algorithm."""
+
+    settings: dict[str, Any]  # dotted keys, ready for `fedopt.run(config=...)`
+    score: float  # mean of the selection criterion over seeds
+    value: float | None  # mean of the task's metric over seeds
+    runs: list[Path]  # one run directory per seed
+
+
+@dataclass(frozen=True)
+class TuningResult(NotebookDisplay):
+    """The result of `fedopt.sweep`. `print(result)` and notebooks show the best point of each algorithm."""
+
+    sweep: SweepResult
+
+    @property
+    def best(self) -> dict[str, BestTrial | None]:
+        """The best trial of each algorithm by name; None if all trials diverged."""
+        best: dict[str, BestTrial | None] = {}
+        for algorithm in self.sweep.algorithms:
+            point = algorithm.best
+            best[algorithm.algorithm] = None
+            if point is not None and point.score is not None:
+                value = None if point.value is None else point.value.mean
+                paths = [trial.path for trial in point.trials]
+                best[algorithm.algorithm] = BestTrial(
+                    point_settings(point.point), point.score.mean, value, paths
+                )
+        return best
+
+    @property
+    def out(self) -> Path:
+        return self.sweep.out
+
+    @property
+    def report(self) -> Path:
+        return self.sweep.report
+
+    def table(self) -> TextTable:
+        return to_text_table(best_points(self.sweep), "\n".join(notes(self.sweep)))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+
+def sweep(
+    task: str | Task,
+    algorithms: AlgorithmChoice | Sequence[AlgorithmChoice],
+    grid: str | Mapping[str, Any] = "paper",
+    *,
+    rounds: int | None = None,
+    seed: int | None = None,
+    seeds: Sequence[int] | None = None,
+    config: Mapping[str, Any] | None = None,
+    data: str | None = None,
+    select: str = "train_loss",
+    search: str = "grid",
+    trials: int | None = None,
+    keep: str = "best",
+    workers: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    tensorboard: bool = False,
+    progress: bool | None = None,
+) -> TuningResult:
+    """Tune algorithms over a grid. The same call resumes an interrupted sweep.
+
+    Trials run in parallel if other processes can import the task and the algorithms: names, references such
+    as "my_project.tasks:digits", and objects that are attributes of an imported module. A script needs the
+    usual `if __name__ == "__main__":`. Objects of the main program or of a notebook run one after the other
+    in this process.
+
+    Args:
+        task, rounds, config, data, progress: as for `fedopt.run`.
+        algorithms: one algorithm or several: names, references, objects or functions.
+        grid: "paper", a TOML file, text such as "client_lr=-2:0:0.5", or a mapping from axes to values.
+            The axes client_lr, server_lr and tau are in log10; any configuration key, such as
+            "client.epochs", is an axis with plain values.
+        seeds: several seeds for every point; `seed` for one.
+        select: criterion for the best trial: "train_loss", as in the paper, or a metric.
+        search: "grid", "halving" or "optuna".
+        trials: number of trials per algorithm with search="optuna".
+        keep: the trials whose checkpoints are kept: "best" or "all".
+        workers: number of worker processes; one per core by default.
+        out: directory of the sweep; by default runs/TASK/sweep-HASH.
+        tensorboard: also write TensorBoard event files.
+    """
+    settings = merge_settings(config, rounds=rounds, seed=seed)
+    single_seed = settings.pop("seed", None)
+    if seeds is not None and single_seed is not None:
+        raise ConfigError("seed and seeds exclude each other; give one", keys=("seed",))
+    is_single = isinstance(algorithms, str | Algorithm) or callable(algorithms)
+    choices: list[AlgorithmChoice] = [algorithms] if is_single else list(algorithms)  # type: ignore[list-item,arg-type]
+    request = SweepRequest(
+        task=task,
+        algorithms=choices,
+        grid=grid,
+        settings=settings,
+        seeds=list(seeds) if seeds is not None else [single_seed or 0],
+        data=data,
+        select=select,
+        search=search,
+        trials=trials,
+        keep=keep,
+        tensorboard=tensorboard,
+    )
+    if not request.is_importable:
+        request = _by_reference(request)
+    path = None if out is None else Path(out)
+    return TuningResult(run_sweep(request, workers, path, quiet=not shows_progress(progress)))
+
+
+def _by_reference(request: SweepRequest) -> SweepRequest:
+    """Replace all objects by their references, if all of them have one."""
+    task, *algorithms = (
+        choice if isinstance(choice, str) else find_reference(choice)
+        for choice in (request.task, *request.algorithms)
+    )
+    if task is None or None in algorithms:
+        return request
+    return request._replace(task=task, algorithms=[name for name in algorithms if name is not None])
