@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from fedopt.algorithms import State
 from fedopt.engine.client_state import ClientMemory, MemoryTable
@@ -34,27 +34,30 @@ from fedopt.runs.records import flatten, read_run
 OUTCOME = "message rounds_done train_loss value params x_sha256 seconds rejected full_test".split()
 
 
-class ModelRecord(NamedTuple):
-    """What a run directory records about the model at the start of the run."""
-
-    fixed: FixedState
-    fingerprint: Fingerprint  # empty for a built-in task
-
-
 class RunDirectory:
     """The files of one run, locked for this process."""
 
-    def __init__(self, path: Path, config: Config, info: dict[str, Any], model: ModelRecord) -> None:
-        """Create the run, or open it if it is the same run. `info` is run.json of a new run."""
+    def __init__(
+        self,
+        path: Path,
+        config: Config,
+        info: dict[str, Any],
+        fixed: FixedState,
+        fingerprint: Fingerprint,
+    ) -> None:
+        """Create the run, or open it if it is the same run. `info` is run.json of a new run.
+
+        `fixed` and `fingerprint` describe the model and the user-defined parts of a new run.
+        """
         self.path = path
         self.config = config
-        self.fixed = model.fixed  # of this run; an existing run has its own
+        self.fixed = fixed  # of this run; an existing run has its own
         self._table: DiskTable | None = None
         self._metrics: IO[bytes] | None = None
         check_directory(path, "run directory", "config.toml", ("run.json", "metrics.jsonl", model_file.NAME))
         self._lock = lock_directory(path, "fedopt process")
         try:
-            self._open(info, model.fingerprint)
+            self._open(info, fingerprint)
         except BaseException:
             self.close()
             raise
@@ -72,6 +75,7 @@ class RunDirectory:
                     "another directory",
                     path=self.path,
                 )
+            self._check_rounds()
             _check_fingerprint(self.path, self.info.get("fingerprint", {}), fingerprint)
             self._open_model()
             stops_differ = (existing.stop.patience or self.config.stop.patience) and (
@@ -86,6 +90,18 @@ class RunDirectory:
             (self.path / "metrics.jsonl").touch()
             # The last file: check_directory recognises a run directory by it.
             write_atomically(config_file, self.config.toml())
+
+    def _check_rounds(self) -> None:
+        """Refuse to shorten a run: its metrics and checkpoints belong to the longer one."""
+        is_done = self.info["status"] == "done"
+        done = [int(self.info["rounds"])] if is_done else []
+        recorded = max(done + checkpoints.rounds(self.path / "checkpoints"), default=0)
+        if recorded > self.config.rounds:
+            raise RunDirectoryError(
+                f"{self.path} holds {recorded} rounds, and {self.config.rounds} are requested; request at "
+                f"least {recorded}, or choose another run directory",
+                path=self.path,
+            )
 
     def _open_model(self) -> None:
         """Use the frozen parameters and buffers of the run. Runs of older versions have no file."""
@@ -269,7 +285,7 @@ def _write_info(path: Path, info: Mapping[str, Any]) -> None:
 
 
 def _check_fingerprint(path: Path, recorded: Fingerprint, current: Fingerprint) -> None:
-    """Refuse to continue a run with another model."""
+    """Refuse to continue a run with another model, other data or another algorithm."""
     difference = find_difference(recorded, current)
     if difference:
         raise RunDirectoryError(

@@ -25,15 +25,14 @@ from fedopt.runs import tensorboard as event_files
 from fedopt.runs.build_problem import build_plan
 from fedopt.runs.callbacks import STOP, Callback
 from fedopt.runs.config import Config
-from fedopt.runs.directory import ModelRecord, RunDirectory
+from fedopt.runs.directory import RunDirectory
 from fedopt.runs.early_stopping import has_stopped_improving, lower_is_better
-from fedopt.runs.fingerprint import model_fingerprint
+from fedopt.runs.fingerprint import make_fingerprint
 from fedopt.runs.interrupts import deferred_interrupts
 from fedopt.runs.metrics_log import MetricsLine, MetricsLog, finite_or_none, metrics_lines
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.runs.result import RunResult, vector_sha256
 from fedopt.runs.shared_data import SharedData, open_data
-from fedopt.tasks import TASKS
 from fedopt.version import __version__
 
 
@@ -78,7 +77,11 @@ def execute(
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     initial = initial or initial_model(problem)
-    directory = RunDirectory(out, config, info, _model_record(out, config, problem, initial)) if out else None
+    directory = None
+    if out:
+        is_new = not (out / "config.toml").exists()
+        fingerprint = make_fingerprint(config, problem, initial, data.federation, is_new)
+        directory = RunDirectory(out, config, info, initial.fixed, fingerprint)
     fixed = directory.fixed if directory else initial.fixed
     run = _Run(config, replace(problem, fixed=fixed), executor, data, directory, better, log)
     try:
@@ -327,14 +330,6 @@ class _Run:
             path=self.directory.path if self.directory else None,
             problem=self.problem,
         )
-
-
-def _model_record(out: Path, config: Config, problem: Problem, initial: InitialModel) -> ModelRecord:
-    """What the run directory records about the model."""
-    if config.task in TASKS:
-        return ModelRecord(initial.fixed, {})
-    is_new = not (out / "config.toml").exists()
-    return ModelRecord(initial.fixed, model_fingerprint(problem, initial, is_new))
 
 
 def _check_event_files(out: Path | None) -> None:

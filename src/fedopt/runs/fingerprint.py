@@ -1,24 +1,76 @@
-"""The fingerprint of a user-defined task in run.json. A resumed run must have the same.
+"""The fingerprint of user-defined parts in run.json: model, data, loss and algorithm. It must not change.
 
-The configuration identifies a built-in task. A user's own task has only a name, so the fingerprint records
-what the name stands for.
+The configuration identifies a built-in task or algorithm. A user's own has only a name, so the fingerprint
+records what the name stands for. Data are identified by ids, sizes and a sample of the examples.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedopt.algorithms import ALGORITHMS
+from fedopt.data import Federation, Split
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import InitialModel, initial_model
+from fedopt.runs.config import Config
+from fedopt.runs.source_fingerprint import algorithm_fingerprint, source_checksum
+from fedopt.tasks import TASKS
 
 Fingerprint = dict[str, Any]  # section -> {name: text}
 _CHECKSUM = " sha256:"
+_SAMPLED_CLIENTS = 16  # of each split
+_SAMPLED_ROWS = 64  # of each client
 
 
-def model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool) -> Fingerprint:
+def make_fingerprint(
+    config: Config, problem: Problem, initial: InitialModel, federation: Federation, is_new: bool
+) -> Fingerprint:
+    """Describe the user-defined parts of a run; the result is empty if there are none.
+
+    `is_new` is true if the run has no directory yet.
+    """
+    fingerprint: Fingerprint = {}
+    if config.task not in TASKS:
+        fingerprint |= _model_fingerprint(problem, initial, is_new)
+        fingerprint |= {name: _split_fingerprint(getattr(federation, name)) for name in ("train", "test")}
+        fingerprint["loss"] = {"function": source_checksum(problem.loss)}
+    if config.algorithm not in ALGORITHMS:
+        fingerprint["algorithm"] = algorithm_fingerprint(problem.algorithm())
+    return fingerprint
+
+
+def _split_fingerprint(split: Split) -> Fingerprint:
+    clients = len(split.ids)
+    chosen = np.unique(np.linspace(0, clients - 1, min(clients, _SAMPLED_CLIENTS)).astype(int))
+    return {
+        "clients": clients,
+        "ids": hashlib.sha256("\n".join(split.ids).encode()).hexdigest(),
+        "sizes": hashlib.sha256(split.sizes.tobytes()).hexdigest(),
+        "examples": {str(split.ids[i]): _examples_checksum(split, int(i)) for i in chosen},
+    }
+
+
+def _examples_checksum(split: Split, client: int) -> str:
+    """The checksum of some examples of a client; "" if they cannot be read, which training reports."""
+    try:
+        arrays = split.client(client)
+    except Exception:
+        return ""
+    digest = hashlib.sha256()
+    for array in arrays:
+        rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _SAMPLED_ROWS)).astype(int))
+        digest.update(f"{array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array[rows]).tobytes())
+    return digest.hexdigest()
+
+
+def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool) -> Fingerprint:
     """Describe the trainable parameters, and type, shape and values of all other tensors.
 
     A factory may draw frozen values at random without the seed of the run. A new run finds such values by
@@ -52,16 +104,40 @@ def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
 
     Sections and checksums that are not recorded are not compared.
     """
-    for section, title in (("parameters", "parameter"), ("fixed", "frozen tensor")):
-        if section not in recorded:
-            continue
-        before, now = recorded[section], current[section]
-        for name in {**before, **now}:
-            text, other = str(before.get(name, "absent")), str(now.get(name, "absent"))
-            kind, _, checksum = text.partition(_CHECKSUM)
-            other_kind, _, other_checksum = other.partition(_CHECKSUM)
-            if kind != other_kind:
-                return f"{title} {name!r} of the model was {kind} and is {other_kind}"
-            if checksum and other_checksum and checksum != other_checksum:
-                return f"the values of {title} {name!r} of the model are different"
+    for section, before in recorded.items():
+        now = current.get(section, {})
+        if section in ("parameters", "fixed"):
+            difference = _tensor_difference(section, before, now)
+        elif section in ("train", "test"):
+            difference = _split_difference(section, before, now)
+        else:
+            changed = [name for name in before if before[name] != now.get(name)]
+            difference = f"the {section}'s {changed[0]} is different" if changed else ""
+        if difference:
+            return difference
+    return ""
+
+
+def _tensor_difference(section: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    title = "parameter" if section == "parameters" else "frozen tensor"
+    for name in {**before, **now}:
+        kind, _, checksum = before.get(name, "absent").partition(_CHECKSUM)
+        other_kind, _, other_checksum = now.get(name, "absent").partition(_CHECKSUM)
+        if kind != other_kind:
+            return f"{title} {name!r} of the model was {kind} and is {other_kind}"
+        if checksum and other_checksum and checksum != other_checksum:
+            return f"the values of {title} {name!r} of the model are different"
+    return ""
+
+
+def _split_difference(split: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if before["clients"] != now["clients"]:
+        return f"the number of {split} clients was {before['clients']} and is {now['clients']}"
+    for name in ("ids", "sizes"):
+        if before[name] != now[name]:
+            return f"the {name} of the {split} clients are different"
+    for client, checksum in before["examples"].items():
+        other = now["examples"].get(client, "")
+        if checksum and other and checksum != other:
+            return f"the examples of {split} client {client!r} are different"
     return ""
