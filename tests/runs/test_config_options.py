@@ -46,9 +46,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = type(ALGORITHMS["fedprox"])
     monkeypatch.setitem(OPTIMIZERS, "clipped", clipped)
     monkeypatch.setitem(SCHEDULES, "halving", halving)
-    monkeypatch.setitem(
-        ALGORITHMS, "noisy", entry("noise", "", noisy, servers=("clipped",), options={"client": noisy})
-    )
+    monkeypatch.setitem(ALGORITHMS, "noisy", entry("noise", "", noisy, servers=("clipped",)))
 
 
 def test_keyword_arguments_of_new_functions_are_keys_with_their_defaults() -> None:

@@ -1,12 +1,13 @@
 """The registry of algorithms: names, allowed optimizers, options and builders.
 
-The keyword arguments of a factory are its configuration: `OPTIMIZERS["adam"]` takes beta1, beta2, tau, ...,
-which are the keys `server.beta1`, `server.beta2`, `server.tau` of a run. The keyword-only arguments of a
-user's function are keys of the client: `def feddyn(*, alpha=0.1)` has the key `client.alpha`.
+Keyword-only arguments of a factory are configuration keys. `OPTIMIZERS["adam"]` takes beta1, beta2, tau, ...,
+which are the keys `server.beta1`, `server.beta2`, `server.tau` of a run. Those of an algorithm, also of a
+user's, are keys of the clients: `def feddyn(*, alpha=0.1)` has the key `client.alpha`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -102,33 +103,22 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     "fedadam": AlgorithmEntry("Adam on the server", "Algorithms 2, 5", fedopt, servers=("adam",)),
     "fedyogi": AlgorithmEntry("Yogi on the server", "Algorithms 2, 5", fedopt, servers=("yogi",)),
     "scaffold": AlgorithmEntry(
-        "control variates against client drift; clients keep state",
-        "Algorithm 6",
-        lambda client, server, **options: scaffold(**options),
-        options={"client": scaffold},
+        "control variates against client drift; clients keep state", "Algorithm 6", scaffold
     ),
     "fedopt": AlgorithmEntry("any client with any server optimizer", "Algorithms 1, 4", fedopt, _ANY, _ANY),
     "fedprox": AlgorithmEntry(
-        "FedOpt with a proximal term on the client", "Related work", fedprox, _ANY, _ANY, {"client": fedprox}
+        "FedOpt with a proximal term on the client", "Related work", fedprox, _ANY, _ANY
     ),
     "adaalter": AlgorithmEntry(
-        "clients share an Adagrad-like accumulator",
-        "Appendix, client adaptivity",
-        lambda client, server, **options: adaalter(**options),
-        clients=(),
-        options={"client": adaalter},
+        "clients share an Adagrad-like accumulator", "Appendix, client adaptivity", adaalter, clients=()
     ),
     "lookahead": AlgorithmEntry(
-        "adaptive clients, SGD on the server",
-        "Appendix, client adaptivity",
-        lambda client, server, **options: lookahead(client, **options),
-        clients=_ADAPTIVE,
-        options={"client": lookahead},
+        "adaptive clients, SGD on the server", "Appendix, client adaptivity", lookahead, clients=_ADAPTIVE
     ),
     "centralized": AlgorithmEntry(
         "one optimizer on the shuffled union of all clients",
         "Appendix, learning-rate decay",
-        lambda client, server: centralized(client),
+        centralized,
         clients=_ANY,
     ),
 }
@@ -147,8 +137,10 @@ def build(
 
     A name or reference is resolved in the process that calls this function.
     """
-    optimizers = [OPTIMIZERS[choice[0]](**choice[1]) if choice else None for choice in (client, server)]
-    return find_algorithm(algorithm).build(*optimizers, **options)
+    factory, chosen = find_algorithm(algorithm).build, {"client": client, "server": server}
+    parameters = inspect.signature(factory).parameters
+    optimizers = {side: OPTIMIZERS[c[0]](**c[1]) for side, c in chosen.items() if c and side in parameters}
+    return factory(**optimizers, **options)
 
 
 def find_algorithm(algorithm: AlgorithmChoice) -> AlgorithmEntry:

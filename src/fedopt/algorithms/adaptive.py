@@ -66,7 +66,7 @@ def adagrad(
 
 
 def _with_decay(second_moment: Callable[[Vector, Vector, float], Vector]) -> Callable[..., Optimizer]:
-    """Turn a rule v_t(v_{t-1}, Delta_t^2, beta2) into an optimizer with the arguments of Adam and Yogi."""
+    """Convert a rule v_t(v_{t-1}, Delta_t^2, beta2) into an optimizer with the arguments of Adam and Yogi."""
 
     def build(
         *,

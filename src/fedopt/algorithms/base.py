@@ -1,8 +1,8 @@
-"""What a federated algorithm is: three pure functions on flat vectors.
+"""The contract of a federated algorithm: three pure functions on flat vectors.
 
 The engine runs a round of any algorithm in the same way:
 
-    cohort -> client(work, *sent) for each -> weighted mean of what they return -> server(state, mean, round)
+    cohort -> client(work, *sent) for each -> weighted mean of their results -> server(state, mean, round)
 
 An algorithm file therefore holds only mathematics, in the paper's symbols: `x` is the model, `eta` the server
 learning rate, `eta_l` the client learning rate, `delta` a model difference and `t` the round.

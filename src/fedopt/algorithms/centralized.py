@@ -6,9 +6,12 @@ The federation has one client, which holds the shuffled union of all clients. A 
 
 from __future__ import annotations
 
+import torch
+
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer, sgd, state_names
+from fedopt.algorithms.optimizers import Optimizer, sgd
+from fedopt.algorithms.state import flatten, unflatten
 
 
 def centralized(client: Optimizer) -> Algorithm:
@@ -17,11 +20,12 @@ def centralized(client: Optimizer) -> Algorithm:
     def client_update(work: Work, x: Vector) -> ClientResult:
         x_i, s = x, client.init(x)
         if work.kept:
-            s = s._make(work.kept) if hasattr(s, "_make") else work.kept
+            s = unflatten(s, dict(zip(names, work.kept, strict=True)))
         first = work.round.t * work.steps  # number of steps in earlier rounds
         for k, b in enumerate(work.batches(), start=first):
             g = work.gradient(x_i, b)
             x_i, s = client.update(x_i, -g, work.round.eta_l, k, s)
-        return ClientResult((x_i - x,), keeps=tuple(s))
+        return ClientResult((x_i - x,), keeps=tuple(flatten(s).values()))
 
-    return fedopt(client, sgd())._replace(client=client_update, keeps=state_names(client))
+    names = tuple(flatten(client.init(torch.zeros(1))))  # of the state's vectors, such as m and v
+    return fedopt(client, sgd())._replace(client=client_update, keeps=names)

@@ -24,11 +24,15 @@ class AlgorithmEntry(NamedTuple):
 
     what: str
     paper: str  # the place in the paper
-    build: BuildAlgorithm  # (client optimizer, server optimizer, **options)
+    build: BuildAlgorithm  # its positional arguments are optimizers: `client`, `server`, both or none
     # allowed client optimizers, the default first; () if the algorithm has its own rule
     clients: tuple[str, ...] = ("sgd",)
     servers: tuple[str, ...] = ("sgd",)
-    options: Mapping[str, Callable[..., Any]] = {}  # side -> factory whose keywords are its options
+
+    @property
+    def options(self) -> Mapping[str, Callable[..., Any]]:
+        """Section of the configuration -> factory whose keyword-only arguments are keys of the section."""
+        return {"client": self.build}
 
 
 def keywords(factory: Callable[..., Any]) -> dict[str, Any]:
@@ -48,7 +52,7 @@ class OwnBuilder:
     algorithm: Algorithm | BuildAlgorithm
     name: str
 
-    def __call__(self, client: None = None, server: None = None, **options: Any) -> Algorithm:
+    def __call__(self, **options: Any) -> Algorithm:
         algorithm = self.algorithm
         if not isinstance(algorithm, Algorithm):
             try:
@@ -93,8 +97,7 @@ def own_entry(algorithm: Algorithm | BuildAlgorithm, name: str) -> AlgorithmEntr
             "functools.partial",
             reference=name,
         )
-    builder = OwnBuilder(algorithm, name)
-    return AlgorithmEntry("user-defined", "", builder, clients=(), servers=(), options={"client": builder})
+    return AlgorithmEntry("user-defined", "", OwnBuilder(algorithm, name), clients=(), servers=())
 
 
 def own_name(algorithm: Algorithm | BuildAlgorithm) -> str:

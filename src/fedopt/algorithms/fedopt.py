@@ -20,7 +20,7 @@ class FedOptState(NamedTuple):
 
 @dataclass(frozen=True)
 class FedOptClient:
-    """The client of Algorithm 1. CLIENTOPT starts anew in every round."""
+    """The client of Algorithm 1. CLIENTOPT starts with a new state in every round."""
 
     optimizer: Optimizer  # CLIENTOPT
 

@@ -41,12 +41,6 @@ class Optimizer(NamedTuple):
     init: Callable[[Vector], OptState] = _no_state
 
 
-def state_names(optimizer: Optimizer) -> tuple[str, ...]:
-    """Return the names of an optimizer's state vectors, such as ('m', 'v')."""
-    state = optimizer.init(torch.zeros(1))
-    return tuple(getattr(state, "_fields", ())) or tuple(f"s{i}" for i in range(len(state)))
-
-
 def step(x: Vector, delta: Vector, eta: float) -> Vector:
     """Return x + eta delta. All algorithms call this function, so equal steps are equal to the bit."""
     return torch.add(x, delta, alpha=eta)

@@ -1,4 +1,4 @@
-"""What a model class can declare about itself, so that the engine may choose a faster way to train it.
+"""Capabilities that a model class can declare. The engine selects fast paths from them.
 
 A declaration is a class attribute with the value True. It applies to exactly that class: a subclass may
 change the forward pass, so it must repeat the declaration.

@@ -49,7 +49,7 @@ class CharacterCNN(nn.Module):
 class Autoencoder(nn.Module):
     """EMNIST autoencoder 784-1000-500-250-30-250-500-1000-784, 2,837,314 parameters.
 
-    The caption says sigmoid at all dense layers; in the authors' code the layer of 30 units is linear.
+    The caption states sigmoid at all dense layers; in the authors' code the layer of 30 units is linear.
     """
 
     each_layer_once = independent_examples = True

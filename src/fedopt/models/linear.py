@@ -54,7 +54,7 @@ class TagRegression(nn.Module):
 
 
 def _bags(table: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-    """Return sums of consecutive `rows` of the table; `counts` says how many rows belong to each sum."""
+    """Return sums of consecutive `rows` of the table; `counts` are the numbers of rows per sum."""
     return F.embedding_bag(rows, table, counts.cumsum(0) - counts, mode="sum")
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 class SparseRows(NamedTuple):
-    """Rows of a table of `height` x `width`, which the first parameter is, and the `rest` of the vector."""
+    """Selected rows of the first parameter, a table of `height` x `width`, and all `rest` elements."""
 
     rows: Tensor  # int64, without duplicates
     height: int
