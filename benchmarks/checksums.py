@@ -17,7 +17,7 @@ from fedopt.algorithms import ALGORITHMS
 from fedopt.tasks import TASKS
 
 ROUNDS = 3
-# Small enough for two cores; every client still takes several steps.
+# Small enough for two cores. Every client takes several steps.
 SMALL: dict[str, dict[str, Any]] = {
     "cifar10": {"clients_per_round": 2, "client.steps": 2, "client.batch_size": 4, "eval.sample": 20},
     "cifar100": {"clients_per_round": 2, "client.steps": 2, "client.batch_size": 4, "eval.sample": 20},

@@ -27,7 +27,7 @@ from typing import Any
 
 from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.tuning.command import sweep
-from fedopt.tuning.grid import describe, grid_points, read_grid
+from fedopt.tuning.grid import describe_point, grid_points, read_grid
 from fedopt.tuning.optuna_search import default_budget, optuna_search
 from fedopt.tuning.request import SweepRequest
 from fedopt.tuning.runner import run_trials
@@ -144,8 +144,8 @@ def compare_searches(out: Path, algorithm: str, rounds: int) -> None:
         share, gap = result["rounds"] / grid["rounds"], result["score"] / grid["score"] - 1
         print(
             f"    {search:8} {result['rounds']:5} rounds ({share:6.1%} of the grid), "
-            f"{result['seconds']:4.0f} s: {describe(result['point'])}, train loss {result['score']:.4f} "
-            f"({gap:+.1%}, rank {rank})",
+            f"{result['seconds']:4.0f} s: {describe_point(result['point'])}, "
+            f"train loss {result['score']:.4f} ({gap:+.1%}, rank {rank})",
             flush=True,
         )
 

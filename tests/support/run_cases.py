@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import small
 
+from fedopt.algorithms import ALGORITHMS
 from fedopt.engine.loop import Step
 from fedopt.runs.result import RunResult
 
@@ -16,9 +17,7 @@ ROUNDS = 5
 
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "fedyogi": ("fedyogi", {}),
-    "scaffold": ("scaffold", {}),
-    "adaalter": ("adaalter", {}),
+    **{name: (name, {}) for name in ALGORITHMS},
     "centralized": ("centralized", {"clients_per_round": 1, "client.optimizer": "adam"}),
     "plateau": (
         "fedavgm",

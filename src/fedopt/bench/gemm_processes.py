@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -55,14 +54,6 @@ class GemmProcesses:
             if process.is_alive():
                 process.kill()
                 process.join()
-
-    def __enter__(self) -> GemmProcesses:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _serve(connection: Connection[Any, Any], products: list[MatrixProduct]) -> None:

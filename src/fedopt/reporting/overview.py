@@ -41,8 +41,8 @@ def describe_result(comparison: Comparison) -> str:
     value = unit.format(best.value.mean, best.value.half_width)
     mean = f"mean over the evaluations of the last {min(LAST_ROUNDS, best.record.rounds)} rounds"
     mean += f" and {seeds} seeds, with its 95 % confidence interval" if seeds > 1 else ""
-    thing = "configuration" if comparison.has_several_seeds else "run"
-    start = f"Best of {others + 1} {thing}s" if others else f"One {thing}"
+    noun = "configuration" if comparison.has_several_seeds else "run"
+    start = f"Best of {others + 1} {noun}s" if others else f"One {noun}"
     noise = comparison.verdicts().count(NOISE)
     return (
         f"{start}: {best.label}, with {unit.name} {value} ({mean})."

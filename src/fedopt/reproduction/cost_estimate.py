@@ -19,7 +19,7 @@ from fedopt.engine.evaluate import fixed_sample, is_evaluated
 from fedopt.engine.worker import EVAL_BATCH, ClientJob, SampleJob, Worker, initial_vector, single_thread
 from fedopt.reproduction.data_sources import dataset_sizes
 from fedopt.reproduction.plan import PlannedRun
-from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DATASETS, SCAFFOLD, paper_settings
+from fedopt.reproduction.published import ADAPTIVE, DATASET_BY_TASK, DATASETS, SCAFFOLD, paper_settings
 from fedopt.reproduction.results import RunReader
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import check_disk, client_state_bytes
@@ -61,12 +61,12 @@ def measure_step_times(
 def _measure(task: str) -> StepTimes:
     def train(steps: int) -> tuple[Worker, float]:
         settings = {"data.clients": _TIMED_CLIENTS, "client.steps": steps, "clients_per_round": 1}
-        runner = Worker(
+        worker = Worker(
             build_problem(TASKS[task], resolve(TASKS[task], "fedavg", settings)), federation, sample
         )
         start = time.perf_counter()
-        runner.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), (x,), None)
-        return runner, time.perf_counter() - start
+        worker.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), (x,), None)
+        return worker, time.perf_counter() - start
 
     problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _TIMED_CLIENTS}))
     federation = problem.federation()
@@ -75,9 +75,9 @@ def _measure(task: str) -> StepTimes:
     sample, x = fixed_sample(test, examples), initial_vector(problem)
     with single_thread():
         train(1)
-        runner, seconds = train(_TIMED_STEPS)
+        worker, seconds = train(_TIMED_STEPS)
         start = time.perf_counter()
-        runner.run(SampleJob(0, examples), (x,), None)
+        worker.run(SampleJob(0, examples), (x,), None)
         evaluation = (time.perf_counter() - start) * EVAL_BATCH / examples
         return StepTimes(seconds / _TIMED_STEPS, evaluation, len(x))
 
@@ -93,7 +93,7 @@ def run_seconds(run: PlannedRun, times: StepTimes) -> float:
     """Estimate the time of one run on one core."""
     settings = run.settings
     rounds = int(settings["rounds"])
-    sizes, batch_size = DATASETS[DATASET_OF[run.task]], paper_settings(run.task).batch_size
+    sizes, batch_size = DATASETS[DATASET_BY_TASK[run.task]], paper_settings(run.task).batch_size
     if "client.steps" in settings:
         steps = float(settings["client.steps"])
     elif run.algorithm == "centralized":

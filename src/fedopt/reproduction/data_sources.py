@@ -16,7 +16,7 @@ from fedopt.data.store.columns import Ragged
 from fedopt.data.store.locations import store_directory
 from fedopt.data.synthetic import cifar, emnist, shakespeare, stackoverflow
 from fedopt.errors import DataError
-from fedopt.reproduction.published import DATASET_OF, DATASETS, DatasetSizes
+from fedopt.reproduction.published import DATASET_BY_TASK, DATASETS, DatasetSizes
 
 SYNTHETIC = "synthetic"
 DIGITS = "digits"
@@ -50,7 +50,7 @@ def find_data_sources(tasks: Sequence[str], data: str | None) -> dict[str, DataS
     `data` is a store, a directory of stores named after datasets, or "synthetic". The default is the data
     that `fedopt data` has imported. A dataset without a store uses synthetic data.
     """
-    names = list(dict.fromkeys(DATASET_OF[task] for task in tasks))
+    names = list(dict.fromkeys(DATASET_BY_TASK[task] for task in tasks))
     if data == SYNTHETIC:
         return {name: synthetic_source(name) for name in names}
     if data is None:

@@ -16,7 +16,7 @@ from fedopt.reproduction.artifacts.registry import ARTIFACTS, GROUPS
 from fedopt.reproduction.cost_estimate import StepTimes, measure_step_times, run_bytes, total_seconds
 from fedopt.reproduction.data_sources import synthetic_source
 from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.published import DATASET_OF, DATASETS, METHOD_NAMES, METHODS, TASK_NAMES
+from fedopt.reproduction.published import DATASET_BY_TASK, DATASETS, METHOD_NAMES, METHODS, TASK_NAMES
 from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import SCALES, ReproductionScale
 
@@ -36,7 +36,7 @@ def estimate_all(console: Console, workers: int | None = None) -> dict[str, Any]
             scale: dict.fromkeys(run for name in names for run in ARTIFACTS[name].runs(plan))
             for scale, plan in plans.items()
         }
-        return {scale: _cost(list(own), times, cores) for scale, own in runs.items()}
+        return {scale: _cost(list(planned), times, cores) for scale, planned in runs.items()}
 
     return {
         "cores": cores,
@@ -46,7 +46,7 @@ def estimate_all(console: Console, workers: int | None = None) -> dict[str, Any]
         ],
         "all": costs(list(ARTIFACTS)),
         "largest_trial": {scale.name: largest_run(scale, times) for scale in SCALES.values()},
-        "seconds": {task: own._asdict() for task, own in times.items()},
+        "seconds": {task: step_times._asdict() for task, step_times in times.items()},
     }
 
 
@@ -60,7 +60,7 @@ def largest_run(scale: ReproductionScale, times: Mapping[str, StepTimes]) -> dic
 
     def size(task: str, method: str) -> float:
         config = reader.trial(reader.plan.sweep(task, method)[0]).config
-        return run_bytes(config, times[task].parameters, DATASETS[DATASET_OF[task]].train_clients)
+        return run_bytes(config, times[task].parameters, DATASETS[DATASET_BY_TASK[task]].train_clients)
 
     largest, task, method = max(
         (size(task, method), task, method) for task in TASK_NAMES for method in METHODS
@@ -105,4 +105,4 @@ def _disk(largest: Mapping[str, Any]) -> str:
 
 
 def _time(cost: Mapping[str, float]) -> str:
-    return format_duration(cost["seconds"]) if cost["runs"] else "at once"
+    return format_duration(cost["seconds"]) if cost["runs"] else "no runs"

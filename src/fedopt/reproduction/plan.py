@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fedopt.algorithms import VARIANTS
 from fedopt.reproduction.data_sources import DataSource, dataset_sizes, label_suffix
-from fedopt.reproduction.published import ADAPTIVE, DATASET_OF, DECAY_TASK, HEAT_MAP_TAU, paper_settings
+from fedopt.reproduction.published import ADAPTIVE, DATASET_BY_TASK, DECAY_TASK, HEAT_MAP_TAU, paper_settings
 from fedopt.reproduction.scales import ReproductionScale
 from fedopt.tasks import TASKS
 from fedopt.tuning.grid import grid_points
@@ -45,7 +45,7 @@ class RunPlan:
     seeds: tuple[int, ...] = (0,)  # for runs with the paper's rates; sweeps use the first
 
     def source(self, task: str) -> DataSource:
-        return self.sources[DATASET_OF[task]]
+        return self.sources[DATASET_BY_TASK[task]]
 
     def label(self, task: str) -> str:
         """Return the label of the task's data, such as "synthetic"."""
@@ -150,15 +150,15 @@ class RunPlan:
     ) -> PlannedRun:
         scale = self.scale
         settings: dict[str, Any] = {
-            "rounds": scale.rounds_of(task),
+            "rounds": scale.task_rounds(task),
             "seed": self.seeds[0] if seed is None else seed,
-            "eval.sample": scale.sample_of(task),
+            "eval.sample": scale.eval_sample(task),
             "eval.every": scale.eval_every,
             "eval.last_every": scale.eval_last_every,
             "eval.final": "sample",
         }
         if algorithm != "centralized":
-            settings |= {"variant": self.variant, "clients_per_round": scale.cohort_of(task)}
+            settings |= {"variant": self.variant, "clients_per_round": scale.task_cohort(task)}
         if scale.steps:
             settings["client.steps"] = scale.steps
         settings |= extra

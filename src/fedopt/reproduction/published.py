@@ -84,7 +84,7 @@ DATASETS: Mapping[str, DatasetSizes] = {
     "shakespeare": DatasetSizes(715, 16_068, 715, 2_356),
     "stackoverflow": DatasetSizes(342_477, 135_818_730, 204_088, 16_586_035),
 }
-DATASET_OF = {
+DATASET_BY_TASK = {
     "cifar10": "cifar10",
     "cifar100": "cifar100",
     "emnist_cr": "emnist",

@@ -28,7 +28,7 @@ from fedopt.reproduction.cost_estimate import (
 from fedopt.reproduction.data_sources import find_data_sources, label_notes
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.reproduction.plotting import render
-from fedopt.reproduction.published import DATASET_OF, OPTIMIZERS
+from fedopt.reproduction.published import DATASET_BY_TASK, OPTIMIZERS
 from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import ReproductionScale
 from fedopt.reproduction.table_files import to_csv, to_markdown
@@ -85,7 +85,7 @@ def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutc
     plan = RunPlan(options.scale, sources, needed, options.variant, options.seeds)
     reader = RunReader(plan, options.out)
     runs = {artifact: artifact.runs(plan) for artifact in artifacts}
-    all_runs = list(dict.fromkeys(run for own in runs.values() for run in own))
+    all_runs = list(dict.fromkeys(run for planned in runs.values() for run in planned))
     outcomes: dict[Artifact, ArtifactOutcome] = {}
 
     def write(ready: Sequence[Artifact]) -> None:
@@ -217,7 +217,7 @@ def _write_artifact(
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     content = artifact.content(reader)
-    datasets = dict.fromkeys(DATASET_OF[task] for task in reader.plan.restrict(artifact.tasks).tasks)
+    datasets = dict.fromkeys(DATASET_BY_TASK[task] for task in reader.plan.restrict(artifact.tasks).tasks)
     labels = [reader.plan.sources[name].label for name in datasets]
     command = options.command(artifact.name)
     figure = render(content.figure, artifact.name)

@@ -47,13 +47,13 @@ class ReproductionScale:
         """What differs from the paper, one sentence each."""
         return (*self.remarks, *_training(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
 
-    def rounds_of(self, task: str) -> int:
+    def task_rounds(self, task: str) -> int:
         return self.rounds or paper_settings(task).rounds
 
-    def cohort_of(self, task: str) -> int:
+    def task_cohort(self, task: str) -> int:
         return self.cohort or paper_settings(task).clients_per_round
 
-    def sample_of(self, task: str) -> int:
+    def eval_sample(self, task: str) -> int:
         """Return the number of test examples of an evaluation. 0 means all, except on Stack Overflow."""
         if self.samples:
             return self.samples.get(task, self.samples[""])

@@ -20,7 +20,7 @@ from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints
 from fedopt.runs.discover import SWEEP
 from fedopt.tasks import find_task
-from fedopt.tuning.grid import Grid, Point, describe, grid_points
+from fedopt.tuning.grid import Grid, Point, describe_point, grid_points
 from fedopt.tuning.pool import Backend, SequentialBackend, TrialPool
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.request import SweepRequest, default_directory, grid_notes, read_grids
@@ -196,7 +196,7 @@ def _write_plan(request: SweepRequest, plans: Sequence[AlgorithmPlan], out: Path
         "grid": {plan.algorithm: plan.grid for plan in plans},
         "rounds": {plan.algorithm: plan.rounds for plan in plans},
         "trials": {
-            plan.algorithm: {f"trials/{t.path.name}": describe(t.point) for t in plan.trials}
+            plan.algorithm: {f"trials/{t.path.name}": describe_point(t.point) for t in plan.trials}
             for plan in plans
         },
         "budget": request.trials,

@@ -204,10 +204,10 @@ def point_settings(point: Point) -> dict[str, Any]:
     }
 
 
-def describe(point: Point) -> str:
+def describe_point(point: Point) -> str:
     """Return a point as text, in the notation of grids.
 
-    >>> describe({"client_lr": -1.5, "tau": -3.0})
+    >>> describe_point({"client_lr": -1.5, "tau": -3.0})
     'client_lr=-1.5 tau=-3'
     """
     return " ".join(

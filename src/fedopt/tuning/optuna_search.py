@@ -89,7 +89,7 @@ def _propose(optuna: Any, study: Study, space: _Space, tried: set[str]) -> tuple
     untried = [trial for trial in space.trials if trial.key not in tried]
     draw = rng.generator("sweep", "untried", len(tried))
     trial = untried[int(draw.integers(len(untried)))]
-    study.enqueue_trial(space.parameters_of(trial))
+    study.enqueue_trial(space.to_parameters(trial))
     return study.ask(space.distributions), trial
 
 
@@ -114,7 +114,7 @@ class _Space:
     def trial_at(self, parameters: dict[str, Any]) -> Trial:
         return self._by_point[tuple(values[parameters[axis]] for axis, values in self._axes.items())]
 
-    def parameters_of(self, trial: Trial) -> dict[str, int]:
+    def to_parameters(self, trial: Trial) -> dict[str, int]:
         return {axis: values.index(trial.point[axis]) for axis, values in self._axes.items()}
 
 

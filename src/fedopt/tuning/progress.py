@@ -7,7 +7,7 @@ import time
 from fedopt.display.progress import ProgressBar
 from fedopt.formatting import format_duration
 from fedopt.runs.records import RunRecord
-from fedopt.tuning.grid import describe
+from fedopt.tuning.grid import describe_point
 from fedopt.tuning.trials import WorkItem
 
 
@@ -46,7 +46,7 @@ class SweepProgress:
             self._diverged.add(trial.key)
         is_final = item.until >= trial.config.rounds
         if is_final and score is not None and score < self._best.get(algorithm, (float("inf"), ""))[0]:
-            self._best[algorithm] = score, describe(trial.point)
+            self._best[algorithm] = score, describe_point(trial.point)
         if was_run and not self._bar.visible:
             outcome = f"round {item.until} of {trial.config.rounds}" if status == "pruned" else status
             value = "" if score is None else f" {abs(score):.4f}"

@@ -1,4 +1,4 @@
-"""Scores of trials: the value by which a sweep selects, and by which a search compares trials on the way."""
+"""Scores of trials. A sweep selects its best trial by them, and a search compares unfinished trials."""
 
 from __future__ import annotations
 

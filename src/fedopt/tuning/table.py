@@ -10,7 +10,7 @@ from fedopt.analysis.seeds import Interval
 from fedopt.display.table import wide_console
 from fedopt.formatting import Unit, metric_unit
 from fedopt.tasks import find_task
-from fedopt.tuning.grid import LOG10_AXES, Value, describe, edge_axes
+from fedopt.tuning.grid import LOG10_AXES, Value, describe_point, edge_axes
 from fedopt.tuning.results import AlgorithmResult, SweepResult
 
 
@@ -72,7 +72,7 @@ def notes(result: SweepResult) -> list[str]:
     """Explanations and warnings below the table."""
     metric, seeds = result.request.compared_metric, len(result.request.seeds)
     at_edge = [
-        f"{algorithm.algorithm} ({describe({axis: best.point[axis] for axis in axes})})"
+        f"{algorithm.algorithm} ({describe_point({axis: best.point[axis] for axis in axes})})"
         for algorithm in result.algorithms
         if (best := algorithm.best) and (axes := edge_axes(best.point, algorithm.grid))
     ]

@@ -16,7 +16,7 @@ from fedopt.runs.config import Config
 from fedopt.runs.prepare import RunRequest
 from fedopt.runs.records import RunRecord, read_run
 from fedopt.tasks import Task
-from fedopt.tuning.grid import Point, describe, point_settings
+from fedopt.tuning.grid import Point, describe_point, point_settings
 
 _HASH_DIGITS = 12  # enough to distinguish thousands of trials
 
@@ -42,7 +42,7 @@ class Trial(NamedTuple):
     @property
     def label(self) -> str:
         """The algorithm and the point, for messages."""
-        return f"{self.config.algorithm} {describe(self.point)}"
+        return f"{self.config.algorithm} {describe_point(self.point)}"
 
 
 class WorkItem(NamedTuple):

@@ -42,7 +42,7 @@ def run_item(item: WorkItem, executor: Executor, on_round: Callable[[], None]) -
             initial=initial,
             on_step=on_step,
             tensorboard=trial.request.tensorboard,
-            data=_open_data(_DataRequest.of(trial.request.task, config, problem)),
+            data=_open_data(_DataRequest.from_config(trial.request.task, config, problem)),
             until=item.until,
         )
     except Diverged:
@@ -83,7 +83,7 @@ class _DataRequest:
     sample: int = field(compare=False)
 
     @classmethod
-    def of(cls, task: str | Task, config: Config, problem: Problem) -> _DataRequest:
+    def from_config(cls, task: str | Task, config: Config, problem: Problem) -> _DataRequest:
         options = [config.algorithm == "centralized", config.data, config.eval.sample]
         key = task if isinstance(task, str) else _Same(task)
         return cls(json.dumps(options, sort_keys=True), key, problem, config.eval.sample)

@@ -15,7 +15,7 @@ from fedopt.reproduction.artifacts.cells import ArtifactContent, comparison_cont
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
 from fedopt.reproduction.data_sources import SYNTHETIC, dataset_sizes
 from fedopt.reproduction.plotting import LINE_STYLES, draw_grid_lines, new_figure, styled
-from fedopt.reproduction.published import DATASET_NAMES, DATASET_OF, DATASETS
+from fedopt.reproduction.published import DATASET_BY_TASK, DATASET_NAMES, DATASETS
 from fedopt.reproduction.results import RunReader
 
 
@@ -23,7 +23,7 @@ def datasets(reader: RunReader) -> ArtifactContent:
     """Compare the numbers of clients and examples."""
     plan = reader.plan
     cells = []
-    for name in dict.fromkeys(DATASET_OF[task] for task in plan.tasks):
+    for name in dict.fromkeys(DATASET_BY_TASK[task] for task in plan.tasks):
         source = plan.sources[name]
         sizes = dataset_sizes(source)
         for field, ours, paper in zip(sizes._fields, sizes, DATASETS[name], strict=True):
@@ -58,7 +58,7 @@ def labels(reader: RunReader) -> ArtifactContent:
         ComparisonTable("Unique labels per training client", tuple(summary), "dataset"),
         ComparisonTable("histogram", tuple(histogram), "labels", on_page=False),
     )
-    note = "The paper's figure has no printed numbers. Its row shows what the text says about the figure."
+    note = "The paper's figure has no printed numbers. Its row shows the statements of the text."
     title = f"CIFAR-100{reader.plan.title_suffix}: unique labels per client"
     return ArtifactContent(tables, _draw_labels(title, numbers, clients), (note,))
 
@@ -67,8 +67,8 @@ def count_labels(directory: str) -> np.ndarray:
     """Count the different labels of each training client."""
     if directory == SYNTHETIC:
         clients = range(len(synthetic_cifar.ids("train")))
-        own = (synthetic_cifar.examples("train", client)["label"] for client in clients)
-        return np.array([len(np.unique(labels)) for labels in own])
+        labels = (synthetic_cifar.examples("train", client)["label"] for client in clients)
+        return np.array([len(np.unique(client_labels)) for client_labels in labels])
     counts = labels_per_client(open_store(Path(directory)).split("train"))
     assert counts is not None  # a store of CIFAR-100 has labels
     return counts

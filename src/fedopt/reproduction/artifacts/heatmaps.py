@@ -62,22 +62,22 @@ def _tuning_table(plan: RunPlan, task: str, values: dict[str, list[RunValue]]) -
     higher_is_better = TASKS[task].better == "higher"
     cells = []
     for method in OPTIMIZERS:
-        own, row = values[method], METHOD_NAMES[method]
-        missing = missing_runs(own)
-        best = select_best(own, not higher_is_better)
+        results, row = values[method], METHOD_NAMES[method]
+        missing = missing_runs(results)
+        best = select_best(results, not higher_is_better)
         detail = point_text(best.run.point, missing or "") if best else ""
-        best_value = best or RunValue(own[0].run, None)
+        best_value = best or RunValue(results[0].run, None)
         cells.append(
             value_cell(plan, best_value, row=row, column=f"best {unit_text(task)}", unit="", detail=detail)
         )
         column, label = "share near the best, %", plan.label(task)
         if missing is None:
-            near = heatmap.count_near_best([value.value for value in own], higher_is_better, tolerance)
+            near = heatmap.count_near_best([value.value for value in results], higher_is_better, tolerance)
             share = None if near.share is None else 100 * near.share
             detail = f"({near.within} of {near.total})"
             cells.append(ComparisonCell(row, column, share, label=label, digits=0, detail=detail))
         else:  # a missing run could be near the best, or better
-            state = _progress(own) if missing else ""
+            state = _progress(results) if missing else ""
             cells.append(ComparisonCell(row, column, state=state, label=label, digits=0))
     note = f"Near: within {tolerance.text} of the optimizer's best value. Runs that diverged are not near."
     return ComparisonTable("Ease of tuning", tuple(cells), "optimizer", note, compare=False)

@@ -100,7 +100,7 @@ def curves(reader: RunReader) -> ArtifactContent:
     points: list[ComparisonCell] = []
     for method in METHODS:
         records = reader.records(method_runs(reader, task, method))
-        lines[method] = mean_curve(records, TASKS[task].metric, unit.factor)
+        lines[method] = curve_with_intervals(records, TASKS[task].metric, unit.factor)
         points += [
             ComparisonCell(
                 str(round),
@@ -122,13 +122,13 @@ def curves(reader: RunReader) -> ArtifactContent:
     return ArtifactContent(tables, _draw_curves(plan, task, lines), (*bands, *seed_notes(plan, cells)))
 
 
-def mean_curve(records: Sequence[RunRecord], metric: str, factor: float) -> Curve:
+def curve_with_intervals(records: Sequence[RunRecord], metric: str, factor: float) -> Curve:
     """Return the mean and interval of each round over the runs that were evaluated in it."""
     values: dict[int, list[float]] = {}
     for record in records:
         for round, value in zip(*record.curve("test", metric), strict=True):
             values.setdefault(round, []).append(value * factor)
-    return {round: confidence_interval(own) for round, own in sorted(values.items())}
+    return {round: confidence_interval(by_run) for round, by_run in sorted(values.items())}
 
 
 @plotting.styled()
