@@ -36,12 +36,14 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 def cases() -> list[tuple[str, str, dict[str, Any]]]:
-    found: list[tuple[str, str, dict[str, Any]]] = [(t, a, {}) for t in TASKS for a in ALGORITHMS]
+    selected: list[tuple[str, str, dict[str, Any]]] = [(t, a, {}) for t in TASKS for a in ALGORITHMS]
     for options in OPTIONS:
-        found += [(t, a, options) for t in ("emnist_cr", "so_lr") for a in ("fedavg", "fedyogi", "scaffold")]
+        selected += [
+            (t, a, options) for t in ("emnist_cr", "so_lr") for a in ("fedavg", "fedyogi", "scaffold")
+        ]
     whole_epochs = {"client.steps": None, "client.epochs": 2}
-    found += [(t, "fedavg", whole_epochs) for t in ("emnist_cr", "emnist_ae", "shakespeare")]
-    return found
+    selected += [(t, "fedavg", whole_epochs) for t in ("emnist_cr", "emnist_ae", "shakespeare")]
+    return selected
 
 
 def checksum(task: str, algorithm: str, options: dict[str, Any], executor: str) -> str:
@@ -64,20 +66,20 @@ def main() -> int:
     arguments = parser.parse_args()
 
     before = json.loads(arguments.against.read_text()) if arguments.against else {}
-    found: dict[str, str] = json.loads(arguments.file.read_text()) if arguments.file.exists() else {}
+    checksums: dict[str, str] = json.loads(arguments.file.read_text()) if arguments.file.exists() else {}
     different = 0
     for task, algorithm, options in cases():
         if arguments.task and task not in arguments.task:
             continue
         name = " ".join([task, algorithm, *(f"{key}={value}" for key, value in options.items())])
-        if name not in found:
-            found[name] = checksum(task, algorithm, options, arguments.executor)
-        verdict = "" if name not in before else "same" if before[name] == found[name] else "DIFFERENT"
+        if name not in checksums:
+            checksums[name] = checksum(task, algorithm, options, arguments.executor)
+        verdict = "" if name not in before else "same" if before[name] == checksums[name] else "DIFFERENT"
         different += verdict == "DIFFERENT"
-        print(f"{name:60} {found[name][:16]} {verdict}", flush=True)
-        arguments.file.write_text(json.dumps(found, indent=1) + "\n")
+        print(f"{name:60} {checksums[name][:16]} {verdict}", flush=True)
+        arguments.file.write_text(json.dumps(checksums, indent=1) + "\n")
     if before:
-        print(f"{len(found)} checksums, {different} different")
+        print(f"{len(checksums)} checksums, {different} different")
     return 1 if different else 0
 
 

@@ -75,7 +75,7 @@ def compare(what: str, where: str, plain: Timed, fast: Timed, repeats: int) -> C
     return result
 
 
-def clients_of(task: str, clients: int | None = 1, without: Sequence[FastPath] = ()) -> Timed:
+def train_clients(task: str, clients: int | None = 1, without: Sequence[FastPath] = ()) -> Timed:
     """Train clients of `task` for a few steps, without some fast paths."""
     workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
     with disabled(*without):
@@ -104,7 +104,7 @@ def with_attribute(function: Timed, owner: Any, name: str, value: object) -> Tim
     return run
 
 
-def round_of(task: str, stack: ExitStack, without: Sequence[FastPath] = ()) -> Timed:
+def run_on_workers(task: str, stack: ExitStack, without: Sequence[FastPath] = ()) -> Timed:
     """Run a round of `task` on two workers, without some fast paths of the server."""
     workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
     engine = EngineRounds(workload, 2)
@@ -174,22 +174,24 @@ def compare_allocation(repeats: int) -> Comparison:
 
 def measure(repeats: int) -> list[Comparison]:
     results = [
-        compare(IN_PLACE_SGD.name, task, clients_of(task, without=[IN_PLACE_SGD]), clients_of(task), repeats)
+        compare(
+            IN_PLACE_SGD.name, task, train_clients(task, without=[IN_PLACE_SGD]), train_clients(task), repeats
+        )
         for task in TASKS
     ]
-    cohort = clients_of("so_lr", clients=None)
-    dense = clients_of("so_lr", clients=None, without=[CLIENT_ON_SPARSE_ROWS])
+    cohort = train_clients("so_lr", clients=None)
+    dense = train_clients("so_lr", clients=None, without=[CLIENT_ON_SPARSE_ROWS])
     results.append(compare(CLIENT_ON_SPARSE_ROWS.name, "cohort of so_lr", dense, cohort, 3 * repeats))
-    plain = clients_of("so_lr", clients=None, without=[SELF_UPDATING_LAYERS])
+    plain = train_clients("so_lr", clients=None, without=[SELF_UPDATING_LAYERS])
     results.append(compare(SELF_UPDATING_LAYERS.name, "cohort of so_lr", plain, cohort, 3 * repeats))
-    fast = clients_of("emnist_ae")
-    plain = with_attribute(clients_of("emnist_ae"), DenseStack, "updates_in_backward", False)
+    fast = train_clients("emnist_ae")
+    plain = with_attribute(train_clients("emnist_ae"), DenseStack, "updates_in_backward", False)
     results.append(compare("eight layers as one node", "emnist_ae", plain, fast, 3 * repeats))
     with ExitStack() as stack:
-        plain, fast = (round_of("so_lr", stack, without) for without in ([SERVER_ON_SPARSE_ROWS], []))
+        plain, fast = (run_on_workers("so_lr", stack, without) for without in ([SERVER_ON_SPARSE_ROWS], []))
         results.append(compare(SERVER_ON_SPARSE_ROWS.name, "round of so_lr", plain, fast, 5 * repeats))
     with ExitStack() as stack:
-        fast = round_of("emnist_ae", stack)
+        fast = run_on_workers("emnist_ae", stack)
         plain = with_attribute(fast, load_balancing, "_TOLERANCE", float("inf"))
         results.append(compare("load balancing", "round of emnist_ae", plain, fast, 3 * repeats))
     step = network_step(CharacterCNN())

@@ -232,7 +232,7 @@ def test_changes_of_v_in_adagrad_adam_and_yogi():
 @given(sequence=sequences, first=st.sampled_from([1, 2]), tau=st.sampled_from([1e-3, 0.1, 1.0]))
 @quick
 def test_adam_with_bias_correction_equals_keras(sequence, first, tau):
-    """Keras descends -Delta: its rate carries both corrections, its epsilon none."""
+    """Keras takes the gradient -Delta. It scales the rate by both corrections, and epsilon by none."""
     x = m = v = np.zeros(2)
     for t, (delta, lr) in enumerate(zip(np.array(sequence[0]), sequence[1], strict=True), start=first):
         g = -delta
@@ -265,7 +265,7 @@ def test_sgdm_adagrad_and_adam_equal_torch():
     ]:
         expected = torch_walk(theirs[0], deltas, lr=0.1, **theirs[1])
         np.testing.assert_allclose(walk(*ours, deltas, rates)[0][-1].numpy(), expected, rtol=1e-4, atol=1e-6)
-    # with a large epsilon they part: torch's Adam divides the root by its correction, Keras' does not
+    # with a large epsilon they differ: torch's Adam divides the root by its correction, Keras' does not
     expected = torch_walk(torch.optim.Adam, deltas, lr=0.1, eps=1.0, betas=(0.9, 0.99))
     assert np.abs(walk("adam", {"tau": 1.0, **adam}, deltas, rates)[0][-1].numpy() - expected).max() > 0.01
 

@@ -48,7 +48,7 @@ def images(n: int = 8) -> Tensor:
     return torch.rand(n, 28, 28)
 
 
-def parameters_of(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
@@ -71,18 +71,18 @@ def test_character_cnn_has_the_layers_of_the_paper() -> None:
     seen = inputs_and_outputs(model, images(2))
     for name, (shape, parameters) in CNN_LAYERS.items():
         assert seen[name][1].shape == (2, *shape)
-        assert parameters_of(model.get_submodule(name)) == parameters
+        assert count_parameters(model.get_submodule(name)) == parameters
     assert seen["dense1"][0].shape == (2, 9216)
-    assert parameters_of(model) == CNN_TOTAL == sum(count for _, count in CNN_LAYERS.values())
+    assert count_parameters(model) == CNN_TOTAL == sum(count for _, count in CNN_LAYERS.values())
     assert Flat(model).d == CNN_TOTAL
 
 
 def test_autoencoder_has_the_layers_of_the_paper() -> None:
     model = Autoencoder()
     dense = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    assert [(layer.out_features, parameters_of(layer)) for layer in dense] == AUTOENCODER_LAYERS
+    assert [(layer.out_features, count_parameters(layer)) for layer in dense] == AUTOENCODER_LAYERS
     assert model(torch.rand(3, 784)).shape == (3, 784)
-    assert parameters_of(model) == AUTOENCODER_TOTAL == sum(count for _, count in AUTOENCODER_LAYERS)
+    assert count_parameters(model) == AUTOENCODER_TOTAL == sum(count for _, count in AUTOENCODER_LAYERS)
     assert Flat(model).d == AUTOENCODER_TOTAL
 
 

@@ -40,7 +40,7 @@ LAYERS: dict[Callable[[], nn.Module], dict[str, int]] = {
 }
 
 
-def parameters_of(module: nn.Module) -> int:
+def count_parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
@@ -57,10 +57,10 @@ def parameters_of(module: nn.Module) -> int:
 )
 def test_networks_have_the_parameters_of_the_paper(build: Callable[[], nn.Module], total: int) -> None:
     model = build()
-    assert parameters_of(model) == Flat(model).d == total
+    assert count_parameters(model) == Flat(model).d == total
     assert sum(t.numel() for t in model.state_dict().values()) == total  # no second bias in a buffer
     for name, count in LAYERS.get(build, {}).items():
-        assert parameters_of(model.get_submodule(name)) == count
+        assert count_parameters(model.get_submodule(name)) == count
 
 
 def sigmoid(z: Array) -> Array:
