@@ -141,8 +141,8 @@ class MetricScale(NamedTuple):
     log: bool
 
     def position(self, value: float) -> float:
-        worst, best, at = (math.log10(v) if self.log else v for v in (self.worst, self.best, value))
-        return 1.0 if best == worst else min(1.0, max(0.0, (at - worst) / (best - worst)))
+        worst, best, shown = (math.log10(v) if self.log else v for v in (self.worst, self.best, value))
+        return 1.0 if best == worst else min(1.0, max(0.0, (shown - worst) / (best - worst)))
 
     @property
     def middle(self) -> float:

@@ -151,7 +151,7 @@ def compare_runs(records: Sequence[RunRecord]) -> Comparison:
         [g for g in done if _has_finite_rounds(g)] or done or [g for g in groups if g.state not in FAILED]
     )
     target = _target(eligible, records[0].higher_is_better)
-    summaries = [_summarise(group, at, group in eligible, target) for at, group in enumerate(groups)]
+    summaries = [_summarise(group, i, group in eligible, target) for i, group in enumerate(groups)]
     return Comparison(sorted(summaries, key=_rank), target)
 
 
@@ -210,7 +210,7 @@ def bytes_sent(record: RunRecord, rounds: Sequence[int]) -> list[float]:
     """Return the total bytes sent in both directions by the end of each round; empty if not recorded."""
     recorded, totals = record.curve("train", "bytes_total")
     sent = [0.0, *totals]
-    return [sent[bisect_right(recorded, at)] for at in rounds] if recorded else []
+    return [sent[bisect_right(recorded, round)] for round in rounds] if recorded else []
 
 
 def _target(groups: Sequence[SeedGroup], higher_is_better: bool) -> float | None:
@@ -250,9 +250,9 @@ def _run_numbers(record: RunRecord, target: float | None) -> dict[str, float | N
 def _first_round_at(record: RunRecord, target: float | None) -> int | None:
     if target is None:
         return None
-    for at, value in zip(*record.curve("test", record.metric), strict=True):
+    for round, value in zip(*record.curve("test", record.metric), strict=True):
         if value >= target if record.higher_is_better else value <= target:
-            return at
+            return round
     return None
 
 

@@ -109,18 +109,18 @@ def comparison_table(records: Sequence[RunRecord], limit: int | None = None) -> 
     columns = [  # at most 100 characters wide, 80 with one seed
         column for column in comparison_columns(comparison) if not column.title.startswith("MB to")
     ]
-    several = comparison.has_several_seeds
+    several_seeds = comparison.has_several_seeds
     table = Table(
         title=Text(headline(records), style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         pad_edge=False,
-        padding=(0, 1, 0, 0) if several else (0, 1),
+        padding=(0, 1, 0, 0) if several_seeds else (0, 1),
     )
     table.add_column("algorithm", no_wrap=True)
     for column in columns:
         table.add_column(Text(column.title.replace(" %", "%")), justify="right")
-    if several:
+    if several_seeds:
         table.add_column("seeds", justify="right")
     for row, summary in enumerate(comparison.summaries[:limit]):
         name = Text(textwrap.fill(summary.label, LABEL_WIDTH))
@@ -128,7 +128,7 @@ def comparison_table(records: Sequence[RunRecord], limit: int | None = None) -> 
             name.append("\n" + summary.note.replace(", ", "\n"), style="red" if summary.failed else "yellow")
         cells = [column.cells[row] for column in columns]
         texts = [Text(cell.text.replace(" ± ", "±"), style="bold" if cell.best else "") for cell in cells]
-        table.add_row(name, *texts, *([str(len(summary.group.counted))] if several else []))
+        table.add_row(name, *texts, *([str(len(summary.group.counted))] if several_seeds else []))
     return table
 
 

@@ -77,7 +77,7 @@ def moving_average(values: Sequence[float], window: int) -> list[float]:
     >>> moving_average([1.0, 3.0, 5.0], 2)
     [1.0, 2.0, 4.0]
     """
-    return [fmean(values[max(0, at + 1 - window) : at + 1]) for at in range(len(values))]
+    return [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]
 
 
 def mean_curve(curves: Sequence[tuple[list[int], list[float]]]) -> MeanCurve:
@@ -87,8 +87,8 @@ def mean_curve(curves: Sequence[tuple[list[int], list[float]]]) -> MeanCurve:
     [1.0, 3.0]
     """
     tables = [dict(zip(*curve, strict=True)) for curve in curves]
-    rounds = [at for at in curves[0][0] if all(at in table for table in tables)]
-    points = [confidence_interval([table[at] for table in tables]) for at in rounds]
+    rounds = [round for round in curves[0][0] if all(round in table for table in tables)]
+    points = [confidence_interval([table[round] for table in tables]) for round in rounds]
     half_widths = None if len(curves) == 1 else [point.half_width or 0.0 for point in points]
     return MeanCurve(rounds, [point.mean for point in points], half_widths)
 
@@ -120,12 +120,12 @@ def _metric_chart(name: str, comparison: Comparison, selection: LineSelection, x
     for run, summary in _drawing_order(selection):
         counted = summary.group.counted
         curve = mean_curve([record.curve("test", metric) for record in counted])
-        across: Sequence[float] = curve.rounds
+        x_values: Sequence[float] = curve.rounds
         if x is MEGABYTES:
-            across = [total / 1e6 for total in _mean_bytes(counted, curve.rounds)]
-            if not across:  # the bytes were not recorded
+            x_values = [total / 1e6 for total in _mean_bytes(counted, curve.rounds)]
+            if not x_values:  # the bytes were not recorded
                 curve = MeanCurve([], [], None)
-        lines.append(_line(run, across, curve, unit.factor, ceiling))
+        lines.append(_line(run, x_values, curve, unit.factor, ceiling))
     title = f"Test {unit.name}" + (" (%)" if unit.suffix else "")
     number = f"%{{y:,.{unit.digits}f}}"
     suffix = unit.suffix + (" after %{x:,.0f} MB" if x is MEGABYTES else "")

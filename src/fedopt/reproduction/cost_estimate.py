@@ -121,11 +121,6 @@ def total_seconds(runs: Iterable[PlannedRun], times: Mapping[str, StepTimes], co
     return total / cores
 
 
-def has_client_state(run: PlannedRun) -> bool:
-    """Whether clients keep state between rounds, which needs disk space for each visited client."""
-    return run.algorithm == SCAFFOLD
-
-
 def run_bytes(config: Config, parameters: int, population: int) -> float:
     """Estimate the disk space of a run: its checkpoints and the state that clients keep."""
     vectors = _CHECKPOINT_VECTORS.get(config.algorithm, 1) * config.checkpoint.keep

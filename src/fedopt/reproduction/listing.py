@@ -105,4 +105,4 @@ def _disk(largest: Mapping[str, Any]) -> str:
 
 
 def _time(cost: Mapping[str, float]) -> str:
-    return format_duration(cost["seconds"]) if cost["runs"] else "no runs"
+    return format_duration(cost["seconds"]) if cost["runs"] else "-"

@@ -20,7 +20,6 @@ from fedopt.formatting import format_duration
 from fedopt.reproduction import page
 from fedopt.reproduction.artifacts.registry import Artifact, parse_tasks, select_artifacts
 from fedopt.reproduction.cost_estimate import (
-    has_client_state,
     measure_step_times,
     runs_that_fit_on_disk,
     total_seconds,
@@ -28,7 +27,7 @@ from fedopt.reproduction.cost_estimate import (
 from fedopt.reproduction.data_sources import find_data_sources, label_notes
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.reproduction.plotting import render
-from fedopt.reproduction.published import DATASET_BY_TASK, OPTIMIZERS
+from fedopt.reproduction.published import DATASET_BY_TASK, OPTIMIZERS, SCAFFOLD
 from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import ReproductionScale
 from fedopt.reproduction.table_files import to_csv, to_markdown
@@ -170,13 +169,14 @@ def _run_task(
             after(reader.trial(run))
     if waiting:
         log(f"{task}: {len(waiting)} of {len(runs)} runs to do, data {reader.plan.source(task).directory}")
-    small = [run for run in waiting if not has_client_state(run)]
-    large = [run for run in waiting if has_client_state(run)]
+    # Clients of SCAFFOLD keep state, which needs disk space for each visited client.
+    stateful = [run for run in waiting if run.algorithm == SCAFFOLD]
+    stateless = [run for run in waiting if run.algorithm != SCAFFOLD]
     try:
-        if small:
-            run_trials([reader.trial(run) for run in small], options.workers, task, after)
-        if large:
-            _run_with_client_state(reader, large, options, log, after)
+        if stateless:
+            run_trials([reader.trial(run) for run in stateless], options.workers, task, after)
+        if stateful:
+            _run_with_client_state(reader, stateful, options, log, after)
     finally:
         reader.clear()
 
