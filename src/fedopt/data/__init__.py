@@ -8,10 +8,19 @@ importing/  import public files or a user's table into a store
 readers/    one module per file format
 partition   assign examples to clients
 federate    divide one dataset among clients
+distribution  sizes and labels over clients
 text        encode text as token ids
 synthetic/  generated datasets that need no download
 """
 
-from fedopt.data.federation import Arrays, Federation, Split, from_arrays, from_function, union
+from fedopt.data.federation import (
+    Arrays,
+    Federation,
+    LabelReader,
+    Split,
+    from_arrays,
+    from_function,
+    union,
+)
 
-__all__ = ["Arrays", "Federation", "Split", "from_arrays", "from_function", "union"]
+__all__ = ["Arrays", "Federation", "LabelReader", "Split", "from_arrays", "from_function", "union"]

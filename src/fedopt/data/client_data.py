@@ -8,13 +8,14 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedopt import rng
-from fedopt.data.federation import Arrays, Split
+from fedopt.data.federation import Arrays, LabelReader, Split, last_array
 from fedopt.data.structure import Structure, flatten
 from fedopt.errors import DataError
 
@@ -151,7 +152,11 @@ def open_clients(clients: Mapping[Any, Any], format: ExampleFormat, structure: S
         if not is_lazy[index]:
             data[index] = format.read(data[index], name, structure)[0]
     sizes = [count_examples(d) if lazy else len(d[0]) for d, lazy in zip(data, is_lazy, strict=True)]
-    split = Split(ids, np.array(sizes, dtype=np.int64), _Clients(ids, data, format, structure))
+    examples = _Clients(ids, data, format, structure)
+    reads_datasets = any(is_dataset(d.dataset if isinstance(d, ClientRows) else d) for d in data)
+    labels = LabelReader(partial(last_array, examples), is_cheap=not reads_datasets)
+    is_single_target = structure.children[1].kind == "array"
+    split = Split(ids, np.array(sizes, dtype=np.int64), examples, labels=labels if is_single_target else None)
     for index, (size, lazy) in enumerate(zip(sizes, is_lazy, strict=True)):
         if size == 0 or not lazy:
             split.client(index)

@@ -30,14 +30,24 @@ def concatenate_examples(parts: Sequence[Arrays]) -> Arrays:
     return tuple(columns)
 
 
+class LabelReader(NamedTuple):
+    """Reads the class labels of a client, (examples,). They describe the data; training does not use them."""
+
+    read: Callable[[int], NDArray[np.generic]]
+    is_cheap: bool = True  # whether reading them is much faster than reading the examples
+    names: Sequence[str] = ()  # the text of each label
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Clients by position. `examples(i)` depends only on `i`; the process that runs client i calls it."""
 
     ids: Sequence[str]
-    sizes: NDArray[np.int64]  # (clients,); ones if unknown before reading
+    sizes: NDArray[np.int64]  # (clients,); ones if `knows_sizes` is False
     examples: Callable[[int], Arrays]
     sample_block: int = 1  # consecutive examples that a sample takes together, to read fewer clients
+    labels: LabelReader | None = None
+    knows_sizes: bool = True  # before reading
 
     def client(self, index: int) -> Arrays:
         """Return the examples of one client, after checking their lengths."""
@@ -79,6 +89,11 @@ def _call(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequenc
     return tuple(np.asarray(a) for a in function(ids[index]))
 
 
+def last_array(examples: Callable[[int], Arrays], index: int) -> NDArray[np.generic]:
+    """Return the last array of a client. In user-defined tasks it is the target."""
+    return examples(index)[-1]
+
+
 def from_arrays(clients: Mapping[str, Sequence[NDArray[np.generic]]]) -> Split:
     """Build a split from a mapping of client id to arrays. All clients are checked."""
     if not clients:
@@ -98,7 +113,10 @@ def from_function(function: Callable[[str], Sequence[NDArray[np.generic]]], ids:
     names = sorted(str(name) for name in ids)
     if not names:
         raise DataError("the federation has no clients; pass their ids in `client_ids`")
-    return Split(names, np.ones(len(names), dtype=np.int64), partial(_call, function, names))
+    examples = partial(_call, function, names)
+    labels = LabelReader(partial(last_array, examples), is_cheap=False)
+    sizes = np.ones(len(names), dtype=np.int64)
+    return Split(names, sizes, examples, labels=labels, knows_sizes=False)
 
 
 @lru_cache(maxsize=1)

@@ -20,6 +20,7 @@ from fedopt.errors import RunError, UserError
 from fedopt.files import disk_errors, write_atomically
 from fedopt.formatting import metric_unit
 from fedopt.reporting.charts import chart_data, legend_entries, smoothing_window
+from fedopt.reporting.clients import clients_section
 from fedopt.reporting.heatmaps import heat_maps
 from fedopt.reporting.line_styles import MAX_NAMED, select_lines
 from fedopt.reporting.overview import describe_result, page_facts
@@ -65,6 +66,7 @@ def render_report(records: Sequence[RunRecord], title: str) -> str:
         window=window,
         last_rounds=LAST_ROUNDS,
         heat_maps=heat_maps(records),
+        clients=clients_section(records),
         columns_note=f"{describe_columns(comparison)} {describe_noise(comparison)}".strip(),
         columns=result_columns(comparison),
         has_setting_columns=bool(setting_columns(comparison)),

@@ -2,6 +2,7 @@
 
 config.toml     the resolved configuration        metrics.jsonl   one JSON object per line
 run.json        version, command, status, result  checkpoints/    the newest ones
+data.json       sizes and labels of the training clients
 model.safetensors   frozen parameters and buffers, if the model has any
 clients/        the state that clients keep between rounds, if the algorithm has any
 tensorboard/    event files, if requested
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,7 +55,9 @@ class RunDirectory:
         self.fixed = fixed  # of this run; an existing run has its own
         self._table: DiskTable | None = None
         self._metrics: IO[bytes] | None = None
-        check_directory(path, "run directory", "config.toml", ("run.json", "metrics.jsonl", model_file.NAME))
+        check_directory(
+            path, "run directory", "config.toml", ("run.json", "metrics.jsonl", "data.json", model_file.NAME)
+        )
         self._lock = lock_directory(path, "fedopt process")
         try:
             self._open(info, fingerprint)
@@ -137,6 +140,12 @@ class RunDirectory:
     def restart(self, rounds: int, command: str) -> None:
         """Set the status to running and remove the outcome of an earlier execution."""
         self.update(status="running", rounds=rounds, command=command, **dict.fromkeys(OUTCOME))
+
+    def record_clients(self, summarize: Callable[[], Mapping[str, Any]]) -> None:
+        """Write data.json, unless the run has it already."""
+        file = self.path / "data.json"
+        if not file.exists():
+            write_atomically(file, json.dumps(summarize(), allow_nan=False) + "\n")
 
     def restore(self, like: State) -> tuple[Checkpoint | None, list[str]]:
         """Read the newest intact checkpoint and truncate metrics.jsonl to it.

@@ -89,6 +89,7 @@ def execute(
         if run.is_finished:
             return run.finished_result()
         if directory:
+            directory.record_clients(lambda: data.clients)
             directory.restart(config.rounds, command)
         return run.train(config.rounds if until is None else min(until, config.rounds), on_step)
     except KeyboardInterrupt:

@@ -28,6 +28,7 @@ class RunRecord(NamedTuple):
     config: dict[str, Any]  # config.toml
     train: list[dict[str, Any]]  # lines of metrics.jsonl, by round
     test: list[dict[str, Any]]
+    clients: dict[str, Any] | None = None  # data.json; older runs have none
 
     @property
     def label(self) -> str:
@@ -124,7 +125,7 @@ def read_run(path: Path) -> RunRecord:
     }
     train, test = ([rounds[at] for at in sorted(rounds)] for rounds in splits.values())
     _check_complete(path / "metrics.jsonl", info, [line["round"] for line in train])
-    return RunRecord(path, info, config, train, test)
+    return RunRecord(path, info, config, train, test, _read_clients(path / "data.json"))
 
 
 def _read(file: Path) -> bytes:
@@ -151,6 +152,15 @@ def _read_info(file: Path) -> dict[str, Any]:
         if not isinstance(info.get(key), str):
             raise _damaged(file, f": {key!r} is missing or not a string")
     return info
+
+
+def _read_clients(file: Path) -> dict[str, Any] | None:
+    """Read the summary of the clients. It only describes the data, so a damaged file is ignored."""
+    try:
+        clients = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return clients if isinstance(clients, dict) else None
 
 
 def _read_metrics(file: Path) -> list[dict[str, Any]]:

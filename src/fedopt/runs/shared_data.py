@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from fedopt.data import Arrays, Federation
+from fedopt.data.distribution import summarize_clients
 from fedopt.engine.evaluate import fixed_sample, sample_size
 from fedopt.engine.problem import Problem
 
@@ -20,6 +22,11 @@ class SharedData:
 
     federation: Federation
     examples: int  # size of the evaluation sample
+
+    @cached_property
+    def clients(self) -> dict[str, Any]:
+        """Sizes and labels of the training clients."""
+        return summarize_clients(self.federation.train)
 
     @cached_property
     def sample(self) -> Arrays:

@@ -24,7 +24,8 @@ AUGMENTATIONS = ("per_image", "per_batch")
 
 def _synthetic_split(classes: int, split: str) -> ColumnSplit:
     columns = partial(synthetic_cifar.examples, split, classes=classes)
-    return ColumnSplit(synthetic_cifar.ids(split), synthetic_cifar.sizes(split), columns)
+    labels = partial(synthetic_cifar.labels, split, classes=classes)
+    return ColumnSplit(synthetic_cifar.ids(split), synthetic_cifar.sizes(split), columns, labels=labels)
 
 
 def _encode(columns: Columns) -> Arrays:

@@ -24,7 +24,8 @@ from fedopt.tasks.task_data import ColumnSplit, encode_federation, flat_column, 
 
 def _synthetic_split(split: str) -> ColumnSplit:
     columns = partial(synthetic_emnist.examples, split)
-    return ColumnSplit(synthetic_emnist.ids(split), synthetic_emnist.sizes(split), columns)
+    labels = partial(synthetic_emnist.labels, split)
+    return ColumnSplit(synthetic_emnist.ids(split), synthetic_emnist.sizes(split), columns, labels=labels)
 
 
 def _encode(columns: Columns) -> Arrays:

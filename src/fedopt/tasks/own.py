@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.data import Arrays, Federation, Split, from_function
+from fedopt.data import Arrays, Federation, LabelReader, Split, from_function
 from fedopt.data.client_data import ExampleFormat, is_dataset, open_clients
 from fedopt.data.store import StoredSplit, open_store
 from fedopt.data.structure import Structure
@@ -22,6 +22,7 @@ from fedopt.models.flat import check_copyable
 from fedopt.tasks.base import Task
 from fedopt.tasks.batch import Batch, map_tensors
 from fedopt.tasks.metrics import accuracy
+from fedopt.tasks.task_data import stored_labels
 
 # Client id -> examples, a function from an id to examples, or the directory of an imported table.
 Clients = Mapping[str, Any] | Callable[[str], Any] | str | os.PathLike[str]
@@ -100,7 +101,8 @@ def _open_federation(
     """Return the data, the structure of its examples and some test examples."""
     if isinstance(clients, str | os.PathLike):
         store = open_store(Path(clients))
-        train, stored_test = (_stored_split(store.split(name)) for name in ("train", "test"))
+        names = tuple(store.manifest["notes"].get("labels", {}))  # of text labels
+        train, stored_test = (_stored_split(store.split(name), names) for name in ("train", "test"))
         return Federation(train, stored_test, str(clients)), PAIR, stored_test.client(0)
     if test is None:
         raise DataError("a test set is needed: pass test=(inputs, targets)")
@@ -136,8 +138,10 @@ def _check_mapping(argument: str, value: Any) -> Mapping[Any, Any]:
     return value
 
 
-def _stored_split(split: StoredSplit) -> Split:
-    return Split(split.ids, split.sizes, partial(_stored_pair, split))
+def _stored_split(split: StoredSplit, names: Sequence[str]) -> Split:
+    read = stored_labels(split)
+    labels = None if read is None else LabelReader(read, names=names)
+    return Split(split.ids, split.sizes, partial(_stored_pair, split), labels=labels)
 
 
 def _stored_pair(split: StoredSplit, client: int) -> Arrays:

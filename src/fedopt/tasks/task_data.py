@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data import Arrays, Federation, Split
-from fedopt.data.store import Ragged, open_store
+from fedopt.data import Arrays, Federation, LabelReader, Split
+from fedopt.data.store import Ragged, StoredSplit, open_store
 from fedopt.data.store.columns import Array, Columns
 from fedopt.errors import ConfigError, DataError
 
@@ -23,6 +23,7 @@ class ColumnSplit(NamedTuple):
     sizes: NDArray[np.int64]  # (clients,) rows of each client
     columns: Callable[[int], Columns]
     sample_block: int = 1  # see Split
+    labels: Callable[[int], Array] | None = None  # of client i, without its other columns
 
 
 def open_splits(
@@ -43,7 +44,10 @@ def open_splits(
                 path=source,
             )
         splits = map(store.split, ("train", "test"))
-        train, test = (ColumnSplit(split.ids, split.sizes, split.columns) for split in splits)
+        train, test = (
+            ColumnSplit(split.ids, split.sizes, split.columns, labels=stored_labels(split))
+            for split in splits
+        )
     population = len(train.ids)
     if not 0 <= clients <= population:
         message = f"data.clients must be 1 to {population}, or 0 for all, got {clients}"
@@ -53,12 +57,30 @@ def open_splits(
     return train, test
 
 
+def stored_labels(split: StoredSplit) -> Callable[[int], Array] | None:
+    """Return a function that reads the column "label" of a client, or None if there is none."""
+    spec = split.summary["columns"].get("label")
+    return None if spec is None or spec.get("ragged") else partial(_read_labels, split)
+
+
+def _read_labels(split: StoredSplit, client: int) -> Array:
+    column = split.column("label")
+    assert not isinstance(column, Ragged)
+    return column[split.offsets[client] : split.offsets[client + 1]]
+
+
 def encode_federation(
     source: str, train: ColumnSplit, test: ColumnSplit, encode: Callable[[Columns], Arrays]
 ) -> Federation:
     """Build a federation whose clients are `encode(columns)`, one example per row."""
     first, second = (
-        Split(s.ids, s.sizes, partial(_encode_client, s.columns, encode), s.sample_block)
+        Split(
+            s.ids,
+            s.sizes,
+            partial(_encode_client, s.columns, encode),
+            s.sample_block,
+            None if s.labels is None else LabelReader(s.labels),
+        )
         for s in (train, test)
     )
     return Federation(first, second, source)

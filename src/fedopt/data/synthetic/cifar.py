@@ -57,16 +57,25 @@ def examples(split: str, client: int, classes: int = 100) -> dict[str, npt.NDArr
 
     They are `image` uint8 (n, 32, 32, 3), `label` int64 (n,) and, for 100 classes, `coarse_label` int64 (n,).
     """
+    label, draw = _draw_labels(split, client, classes)
+    if classes == 10:
+        return {"image": _draw_images(CIFAR10_LABELS[label], draw), "label": label}
+    return {"image": _draw_images(label, draw), "label": label, "coarse_label": label // 5}
+
+
+def labels(split: str, client: int, classes: int = 100) -> Integers:
+    """Return the labels of one client without drawing the images."""
+    return _draw_labels(split, client, classes)[0]
+
+
+def _draw_labels(split: str, client: int, classes: int) -> tuple[Integers, np.random.Generator]:
     counts = sizes(split)
     client = check_client(split, client, len(counts))
     if classes not in (10, 100):
         raise DataError(f"there is no CIFAR-{classes}; allowed: 10, 100")
     draw = rng.generator("synthetic_cifar", classes, split, client)
     mix = _dirichlet_mix(draw) if classes == 10 else _pachinko_mix(draw)
-    label = np.searchsorted(np.cumsum(mix)[:-1], draw.random(int(counts[client])), side="right")
-    if classes == 10:
-        return {"image": _draw_images(CIFAR10_LABELS[label], draw), "label": label}
-    return {"image": _draw_images(label, draw), "label": label, "coarse_label": label // 5}
+    return np.searchsorted(np.cumsum(mix)[:-1], draw.random(int(counts[client])), side="right"), draw
 
 
 def _dirichlet_mix(draw: np.random.Generator) -> Doubles:

@@ -67,15 +67,25 @@ def ids(split: str) -> list[str]:
 
 def examples(split: str, client: int) -> dict[str, npt.NDArray[np.generic]]:
     """Return the columns of one writer: `pixels` uint8 (n, 28, 28) and `label` int64 (n,)."""
-    counts = sizes(split)
-    writer = check_client(split, client, WRITERS)
-    hand, n = _handwriting(writer), int(counts[writer])
-    draw = rng.generator("synthetic_emnist", split, writer)
-    labels = np.searchsorted(hand.mix, draw.random(n), side="right")
+    hand, labels, draw = _draw_labels(split, client)
+    n = len(labels)
     noise = draw.standard_normal((n, 2 * FEATURES + JITTER), dtype=np.float32).clip(-2.5, 2.5)
     starts = range(0, n, BATCH)
     parts = [_draw_images(hand, labels[i : i + BATCH], noise[i : i + BATCH]) for i in starts]
     return {"pixels": np.concatenate(parts), "label": labels}
+
+
+def labels(split: str, client: int) -> Integers:
+    """Return the labels of one writer without drawing the images."""
+    return _draw_labels(split, client)[1]
+
+
+def _draw_labels(split: str, client: int) -> tuple[Handwriting, Integers, np.random.Generator]:
+    counts = sizes(split)
+    writer = check_client(split, client, WRITERS)
+    hand = _handwriting(writer)
+    draw = rng.generator("synthetic_emnist", split, writer)
+    return hand, np.searchsorted(hand.mix, draw.random(int(counts[writer])), side="right"), draw
 
 
 class Handwriting(NamedTuple):

@@ -1,0 +1,140 @@
+"""The section of the report on the clients: the distribution of their sizes and labels, as small figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fedopt.runs.records import RunRecord
+
+WIDTH, HEIGHT = 320.0, 120.0  # of a figure, in the units of its view box
+GAP = 0.15  # between bars, as a share of their distance
+
+
+class Box(NamedTuple):
+    """A rectangle of a figure. `strength` is its opacity."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    tooltip: str
+    strength: float = 1.0
+
+
+class ClientFigure(NamedTuple):
+    title: str
+    note: str
+    boxes: list[Box]
+    left: str  # texts below the figure
+    right: str
+
+
+class ClientsSection(NamedTuple):
+    lead: str
+    figures: list[ClientFigure]
+    has_other_data: bool  # whether other runs of the report have other clients
+
+
+def clients_section(records: Sequence[RunRecord]) -> ClientsSection | None:
+    """Describe the clients of the run with most clients. Runs of older versions have no summary."""
+    summaries = [record.clients for record in records if record.clients]
+    try:
+        summaries.sort(key=lambda summary: -int(summary["clients"]))
+        if not summaries:
+            return None
+        summary = summaries[0]
+        figures = [_sizes_figure(summary["sizes"])] if "sizes" in summary else []
+        if "labels" in summary:
+            figures += [_labels_figure(summary["labels"]), _clients_figure(summary["labels"])]
+        return ClientsSection(_lead(summary), figures, any(other != summary for other in summaries))
+    except (KeyError, TypeError, ValueError):  # data.json is damaged
+        return None
+
+
+def _lead(summary: dict[str, Any]) -> str:
+    total = summary.get("examples")
+    text = f"{_count(summary['clients'], 'training client')}"
+    text += f" with {_count(total, 'example')}." if total is not None else "."
+    if "sizes" in summary:
+        low, middle, high = (summary["sizes"]["percentiles"][q] for q in ("5", "50", "95"))
+        measured = "" if total is not None else f" (of {summary['sizes']['clients']} sampled clients)"
+        text += (
+            f" Examples per client: median {middle:,}, 5th to 95th percentile {low:,} to {high:,}{measured}."
+        )
+    if "labels" in summary:
+        low, middle, high = (summary["labels"]["per_client"][q] for q in ("5", "50", "95"))
+        text += f" Different labels per client: median {middle}, {low} to {high}."
+        if summary["labels"]["clients"] < summary["clients"]:
+            text += f" Labels are those of {summary['labels']['clients']:,} sampled clients."
+    return text
+
+
+def _sizes_figure(sizes: dict[str, Any]) -> ClientFigure:
+    edges, counts = sizes["edges"], sizes["counts"]
+    names = [_range(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+    tooltips = [f"{name} examples: {_count(n, 'client')}" for name, n in zip(names, counts, strict=True)]
+    return ClientFigure(
+        "Clients by their number of examples",
+        f"The highest bar has {_count(max(counts), 'client')}.",
+        _bars(counts, tooltips),
+        f"{edges[0]:,}",
+        f"{edges[-1] - 1:,} examples",
+    )
+
+
+def _labels_figure(labels: dict[str, Any]) -> ClientFigure:
+    names, counts = labels["names"], labels["examples"]
+    total = sum(counts)
+    tooltips = [f"label {name}: {100 * n / total:.1f} %" for name, n in zip(names, counts, strict=True)]
+    return ClientFigure(
+        "Examples by label",
+        f"All sampled clients together. The highest bar is {100 * max(counts) / total:.1f} %.",
+        _bars(counts, tooltips),
+        f"label {names[0]}",
+        str(names[-1]),
+    )
+
+
+def _clients_figure(labels: dict[str, Any]) -> ClientFigure:
+    """A column per client and a row per label; the darker, the larger the label's share of the client."""
+    shown: dict[str, list[int]] = labels["shown"]
+    width, height = WIDTH / len(shown), HEIGHT / len(labels["names"])
+    boxes = []
+    for column, (client, counts) in enumerate(shown.items()):
+        total = sum(counts) or 1
+        for row, (name, n) in enumerate(zip(labels["names"], counts, strict=True)):
+            if n:
+                tooltip = f"client {client}, label {name}: {100 * n / total:.0f} %"
+                boxes.append(
+                    _box(column * width, row * height, width * (1 - GAP), height, tooltip, (n / total) ** 0.5)
+                )
+    return ClientFigure(
+        "Labels of single clients",
+        "A column per client, a row per label. Dark: a large share of the client's examples.",
+        boxes,
+        f"{_count(len(shown), 'client')} of {labels['clients']:,}",
+        _count(len(labels["names"]), "label"),
+    )
+
+
+def _bars(counts: Sequence[int], tooltips: Sequence[str]) -> list[Box]:
+    step, highest = WIDTH / len(counts), max(counts) or 1
+    heights = [HEIGHT * n / highest for n in counts]
+    return [
+        _box(i * step, HEIGHT - height, step * (1 - GAP), height, tooltip)
+        for i, (height, tooltip) in enumerate(zip(heights, tooltips, strict=True))
+    ]
+
+
+def _box(x: float, y: float, width: float, height: float, tooltip: str, strength: float = 1.0) -> Box:
+    """A box with three decimals, which keep the page small."""
+    return Box(round(x, 3), round(y, 3), round(width, 3), round(height, 3), tooltip, round(strength, 3))
+
+
+def _range(low: int, high: int) -> str:
+    return f"{low:,}" if low >= high else f"{low:,} to {high:,}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
