@@ -36,7 +36,7 @@ def test_run_without_checkpoints_keeps_its_numbers_and_starts_again_when_extende
     remove_checkpoints(out)
     assert read_info(out) == before
     names = {entry.name for entry in out.iterdir()} - {".lock"}
-    assert names == {"config.toml", "metrics.jsonl", "run.json"}
+    assert names == {"config.toml", "data.json", "metrics.jsonl", "run.json"}
     remove_checkpoints(out)  # nothing is left to remove
     assert train("scaffold", out).x_sha256 == train("scaffold", None).x_sha256
 
