@@ -89,7 +89,7 @@ def test_result_is_printed_as_text_without_json(finished_run: FinishedRun) -> No
 
 def test_run_directory_has_config_metrics_and_command(finished_run: FinishedRun) -> None:
     names = {entry.name for entry in finished_run.path.iterdir() if not entry.name.startswith(".")}
-    assert names == {"config.toml", "metrics.jsonl", "run.json", "checkpoints"}
+    assert names == {"config.toml", "data.json", "metrics.jsonl", "run.json", "checkpoints"}
     info = json.loads((finished_run.path / "run.json").read_text())
     assert info["status"] == "done"
     assert info["command"].startswith("fedopt run emnist_cr --executor serial --set data.clients=4")
