@@ -95,13 +95,20 @@ def other(key: str, value: Any) -> Any:
     return value + 1 if isinstance(value, int) else value / 2 if value else 0.5
 
 
+def test_hash_does_not_depend_on_the_frequency_of_evaluations() -> None:
+    often = resolve(CR, "fedavg", {"eval.every": 1, "eval.last_every": 3})
+    assert often.short_hash() == resolve(CR, "fedavg", {}).short_hash()
+    assert often.identity() == resolve(CR, "fedavg", {"rounds": 8}).identity()
+
+
 def test_hash_depends_on_all_other_keys() -> None:
     changes = {"client.optimizer": "adam", "server.optimizer": "adabound"}
     changes |= {"client.schedule": "staircase", "server.schedule": "plateau"}
     config = resolve(CR, "fedopt", changes)
     flat = flatten(config.document())
     hashes = {config.short_hash()}
-    keys = [key for key in flat if key != "rounds"]
+    frequency = ("rounds", "eval.every", "eval.last_every")
+    keys = [key for key in flat if key not in frequency and not key.startswith("stop.")]
     for key in keys:
         document = config.document()
         table, _, name = key.rpartition(".")

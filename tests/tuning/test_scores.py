@@ -41,6 +41,15 @@ def test_metric_is_averaged_over_the_planned_evaluations_only() -> None:
     assert score(record, "precision", 30) is None
 
 
+def test_longer_run_with_default_evaluations_is_scored_like_a_short_one() -> None:
+    """A run of 40 rounds is evaluated every second round by default, one of 8 in every round."""
+    tests = {round: round / 100 for round in range(2, 41, 2)}
+    record = make_record([1.0] * 40, tests=tests | {1: 0.01, 3: 0.03}, every=2, last_every=10)
+    record.config["rounds"] = 40
+    assert score(record, "recall_at_5", 8) == pytest.approx((0.01 + 0.02 + 0.03 + 0.04 + 0.06 + 0.08) / 6)
+    assert score(record, "recall_at_5", 40) == pytest.approx(sum(range(2, 41, 2)) / 20 / 100)
+
+
 @pytest.mark.parametrize(
     ("losses", "status", "rounds", "expected"),
     [

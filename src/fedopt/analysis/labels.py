@@ -8,7 +8,8 @@ from typing import Any
 from fedopt.formatting import format_setting
 from fedopt.runs.records import RunRecord, config_differences
 
-GROUPED_KEYS = ("seed", "rounds")  # may differ between runs of one configuration
+# Keys that may differ between runs of one configuration.
+GROUPED_KEYS = ("seed", "rounds", "eval.every", "eval.last_every")
 MAX_SETTINGS = 3  # in a label: the two learning rates and tau
 
 

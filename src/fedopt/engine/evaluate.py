@@ -12,6 +12,8 @@ from fedopt.data import Arrays, Split
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.worker import EVAL_BATCH, EvaluationSums, SampleJob, SplitJob
 
+LONG_INTERVAL = 50  # rounds between evaluations of a long run
+LAST_INTERVAL = 10  # in the last 100 rounds
 _SHARD = 5 * EVAL_BATCH
 
 
@@ -57,6 +59,19 @@ def means(parts: Iterable[EvaluationSums]) -> dict[str, float]:
             totals[name] = (a + numerator, b + denominator)
     metrics = {name: a / b if b else float("nan") for name, (a, b) in totals.items()}
     return {"loss": loss / examples, **metrics}
+
+
+def default_interval(rounds: int) -> int:
+    """Return the number of rounds between evaluations that is used if `eval.every` is not set.
+
+    A short run is evaluated about twenty times, a long one every 50 rounds. The intervals of short runs are
+    powers of two, so a run that is extended has all evaluations of a run of its length.
+
+    >>> [default_interval(rounds) for rounds in (8, 20, 40, 100, 500, 1500)]
+    [1, 1, 2, 8, 32, 50]
+    """
+    twentieth = -(-rounds // 20)
+    return min(LONG_INTERVAL, 1 << (twentieth - 1).bit_length())
 
 
 def is_evaluated(round: int, rounds: int, every: int, last_every: int) -> bool:

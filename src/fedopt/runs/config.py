@@ -26,6 +26,7 @@ from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.errors import RunDirectoryError
 
 Index = Annotated[int, Ge(0)]
+_CONSTANT_FREQUENCY = {"every": 50, "last_every": 10}
 
 
 class Section(BaseModel):
@@ -102,8 +103,13 @@ class Config(Section):
         return tomli_w.dumps(self.document())
 
     def identity(self) -> dict[str, Any]:
-        """All keys except `rounds` and `stop`, which decide only how long a run is."""
-        return {key: value for key, value in self.document().items() if key not in ("rounds", "stop")}
+        """All keys that influence training or the meaning of its numbers.
+
+        `rounds` and `stop` decide only how long a run is, `eval.every` and `eval.last_every` only how often
+        it is evaluated. The latter have constant values here, so that hashes of earlier versions are valid.
+        """
+        document = {key: value for key, value in self.document().items() if key not in ("rounds", "stop")}
+        return document | {"eval": document["eval"] | _CONSTANT_FREQUENCY}
 
     def short_hash(self, digits: int = 6, *, ignore: Collection[str] = ()) -> str:
         """A hash of the identity without the keys in `ignore`."""

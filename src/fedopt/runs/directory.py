@@ -84,8 +84,10 @@ class RunDirectory:
             stops_differ = (existing.stop.patience or self.config.stop.patience) and (
                 existing.stop != self.config.stop
             )
-            if self.config.rounds > existing.rounds or stops_differ:
-                write_atomically(config_file, self.config.toml())
+            evaluations_differ = existing.eval != self.config.eval and self.info["status"] != "done"
+            if self.config.rounds > existing.rounds or stops_differ or evaluations_differ:
+                rounds = max(self.config.rounds, existing.rounds)
+                write_atomically(config_file, self.config.model_copy(update={"rounds": rounds}).toml())
         else:
             self.info = {**info, "fingerprint": fingerprint or None}
             self.update()

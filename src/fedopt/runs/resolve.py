@@ -25,6 +25,7 @@ from fedopt.algorithms import (
     keywords,
 )
 from fedopt.algorithms.schedules import SCHEDULES
+from fedopt.engine.evaluate import LAST_INTERVAL, LONG_INTERVAL, default_interval
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.config import Config, from_document, option_names
 from fedopt.runs.default_rates import default_rates
@@ -120,8 +121,8 @@ def _defaults(
         "loss.reduction": task.reduction,
         "data.source": source,
         **_manifest_checksum(source),
-        "eval.every": 50,
-        "eval.last_every": 10,
+        "eval.every": _default_interval(settings.get("rounds", 100 if is_centralized else rounds)),
+        "eval.last_every": LAST_INTERVAL,
         "eval.sample": task.eval_sample,
         "eval.final": "full" if task.full_test_at_end and source != "synthetic" else "sample",
         "checkpoint.every": 10,
@@ -155,6 +156,11 @@ def _defaults(
     ):
         values |= {f"{table}.{name}": value for name, value in keywords(function).items()}
     return values
+
+
+def _default_interval(rounds: Any) -> int:
+    """The default of eval.every. An invalid number of rounds is reported later."""
+    return default_interval(rounds) if isinstance(rounds, int) and rounds >= 1 else LONG_INTERVAL
 
 
 def _check_option_names(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedopt.analysis.summary import TRAIN_LOSS, has_finite_rounds, is_trained
-from fedopt.engine.evaluate import is_evaluated
+from fedopt.engine.evaluate import default_interval, is_evaluated
 from fedopt.errors import unknown
 from fedopt.runs.directory import OUTCOME
 from fedopt.runs.early_stopping import lower_is_better as metric_is_lower_better
@@ -104,6 +104,8 @@ def truncate_record(record: RunRecord, rounds: int) -> RunRecord:
 def _planned_evaluations(record: RunRecord, rounds: int) -> list[dict[str, Any]]:
     """The evaluations of a run of `rounds` rounds. An extended run has others in between."""
     every, last_every = (int(record.config["eval"][name]) for name in ("every", "last_every"))
+    if every == default_interval(int(record.config.get("rounds", record.rounds))):
+        every = default_interval(rounds)
     return [
         line
         for line in record.test
