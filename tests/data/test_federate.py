@@ -15,6 +15,7 @@ from torch import nn
 import fedopt
 from fedopt import partition
 from fedopt.data.client_data import ExampleFormat
+from fedopt.data.distribution import summarize_clients
 from fedopt.errors import DataError
 
 ARRAYS = tokens("all", 30)
@@ -112,6 +113,16 @@ def test_invalid_partitions_are_refused(parts: Any, client: str | None) -> None:
 def test_arrays_of_different_lengths_are_refused() -> None:
     with pytest.raises(DataError):
         fedopt.federate({**ARRAYS, "labels": ARRAYS["labels"][:-1]}, [[0]])
+
+
+def test_label_names_of_a_hugging_face_dataset_are_summarized() -> None:
+    names = ["ant", "bee", "cat"]
+    dataset = hugging_face(ARRAYS).cast_column("labels", datasets.ClassLabel(names=names))
+    clients = fedopt.federate(dataset, partition.iid(30, clients=2))
+    task = fedopt.own_task(MeanEmbedding, F.cross_entropy, clients, dataset)
+    labels = summarize_clients(task.federation("own").train)["labels"]
+    assert labels["names"] == names
+    assert labels["examples"] == np.bincount(ARRAYS["labels"]).tolist()
 
 
 def test_labels_of_a_hugging_face_column_are_partitioned() -> None:

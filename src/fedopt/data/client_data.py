@@ -72,6 +72,15 @@ class ExampleFormat:
             return any(name in data for name in names) and not any(map(_has_targets, data.values()))
         return is_dataset(data) or isinstance(data, Sequence | ClientRows) or hasattr(data, "__array__")
 
+    def label_names(self, data: Any) -> tuple[str, ...]:
+        """Return the text of each label, which a Hugging Face dataset may have."""
+        dataset = data.dataset if isinstance(data, ClientRows) else data
+        if not _is_hugging_face(dataset) or isinstance(self.target, tuple):
+            return ()
+        candidates = TARGET_NAMES if self.target is None else (self.target,)
+        features = [dataset.features[name] for name in candidates if name in dataset.features]
+        return tuple(getattr(features[0], "names", ())) if len(features) == 1 else ()
+
     def _all_rows(self, data: Any, client: str) -> Any:
         if is_dataset(data):
             data = ClientRows(data, np.arange(len(data)))
@@ -147,14 +156,15 @@ def open_clients(clients: Mapping[Any, Any], format: ExampleFormat, structure: S
         raise DataError("two client ids are equal as text; give every client another id")
     ids = sorted(by_id)
     data = [by_id[name] for name in ids]
-    is_lazy = [isinstance(value, ClientRows) or is_dataset(value) for value in data]
+    is_lazy = [isinstance(by_id[name], ClientRows) or is_dataset(by_id[name], name) for name in ids]
     for index, name in enumerate(ids):
         if not is_lazy[index]:
             data[index] = format.read(data[index], name, structure)[0]
     sizes = [count_examples(d) if lazy else len(d[0]) for d, lazy in zip(data, is_lazy, strict=True)]
     examples = _Clients(ids, data, format, structure)
     reads_datasets = any(is_dataset(d.dataset if isinstance(d, ClientRows) else d) for d in data)
-    labels = LabelReader(partial(last_array, examples), is_cheap=not reads_datasets)
+    names = format.label_names(data[0])
+    labels = LabelReader(partial(last_array, examples), is_cheap=not reads_datasets, names=names)
     is_single_target = structure.children[1].kind == "array"
     split = Split(ids, np.array(sizes, dtype=np.int64), examples, labels=labels if is_single_target else None)
     for index, (size, lazy) in enumerate(zip(sizes, is_lazy, strict=True)):
@@ -163,13 +173,15 @@ def open_clients(clients: Mapping[Any, Any], format: ExampleFormat, structure: S
     return split
 
 
-def is_dataset(data: Any) -> bool:
+def is_dataset(data: Any, client: str | None = None) -> bool:
     """Whether `data` is a map-style dataset: it has a length and items by position."""
     is_container = isinstance(data, Mapping | Sequence) or hasattr(data, "__array__")
     if is_container or not hasattr(data, "__getitem__"):
         return False
     if not hasattr(data, "__len__") or _has_class(data, "IterableDataset"):
-        raise DataError(f"{type(data).__name__} is not map-style: a dataset needs __getitem__ and __len__")
+        where = "" if client is None else f"client {client!r}: "
+        problem = f"{type(data).__name__} is not a map-style dataset with __getitem__ and __len__"
+        raise DataError(f"{where}{problem}", client=client)
     return True
 
 

@@ -117,7 +117,7 @@ def _open_federation(
     elif format.is_examples(clients):
         raise DataError(
             "clients is one dataset; divide it among clients: "
-            "clients=fedopt.federate(dataset, fedopt.partition.iid(len(dataset), clients=10, seed=0))"
+            "clients=fedopt.federate(dataset, fedopt.partition.iid(labels, clients=10, seed=0))"
         )
     else:
         train = open_clients(_check_mapping("clients", clients), format, structure)

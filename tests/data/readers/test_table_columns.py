@@ -65,7 +65,7 @@ def test_text_features_become_one_hot_columns(path: Path) -> None:
     notes = store.manifest["notes"]
     assert notes["features"] == ["age", "city=", "city=Bonn", "city=Oslo", "city=Rome", "smokes"]
     assert notes["categories"] == {"city": ["", "Bonn", "Oslo", "Rome"]}
-    assert notes["missing"] == {"replaced by": {"age": 4.0, "smokes": 0.75}}
+    assert notes["missing"] == {"replaced by": {"age": 4.0}}
     assert notes["labels"] == {"no": 0, "yes": 1}
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import compute
 
 from fedopt.data.readers.base import SourceFile, TableColumns, data_error
-from fedopt.data.readers.table_rows import Numbers, TableRows, read_rows
+from fedopt.data.readers.table_rows import ACCEPT_MISSING, Numbers, TableRows, read_rows
 from fedopt.errors import DataError
 from fedopt.files import disk_errors
 
@@ -88,7 +89,8 @@ class FeatureColumns:
         self.missing = columns.missing
         self.one_hot = columns.categories != "codes"
         self.codes = {name: TextCodes() for name in names if name in categories}
-        self.fills: dict[str, float] = {}  # replacements of missing numbers
+        self.incomplete = np.zeros(len(names), dtype=bool)  # columns with missing numbers
+        self.fills: dict[str, float] = {}  # their replacements
         self.dropped = 0
 
     def drop_missing(self, rows: TableRows, label: str) -> TableRows:
@@ -104,6 +106,7 @@ class FeatureColumns:
     def add(self, rows: TableRows) -> None:
         """Append rows to the file."""
         cells = np.stack([self._numbers(rows, name) for name in self.names], axis=1)
+        self.incomplete |= np.isnan(cells).any(axis=0)
         with disk_errors(self.path), open(self.path, "ab") as output:
             output.write(cells.astype("<f4").tobytes())
 
@@ -112,7 +115,7 @@ class FeatureColumns:
             return rows.features(name, LARGEST_FEATURE, may_be_missing=self.missing != "reject")
         values = rows.categories(name)
         if self.missing == "reject":
-            rows.check_text(values, name)
+            rows.check(compute.not_equal(values, ""), name, f"is missing; {ACCEPT_MISSING}")
         return self.codes[name].encode(values)
 
     def finish(self, file: SourceFile, train: Numbers) -> None:
@@ -128,16 +131,16 @@ class FeatureColumns:
                 )
                 problem = f"column {name!r} has {len(codes.known):,} different texts; allowed: {limit:,}"
                 raise data_error(file, f"{problem}; {remedy}", column=name)
-        numeric = [index for index, name in enumerate(self.names) if name not in self.codes]
+        incomplete = np.flatnonzero(self.incomplete).tolist()
         if self.missing == "zero":
-            self.fills = {self.names[index]: 0.0 for index in numeric}
+            self.fills = {self.names[index]: 0.0 for index in incomplete}
         elif self.missing == "mean":
             totals, counts = np.zeros(len(self.names)), np.zeros(len(self.names), dtype=np.int64)
             for chunk in self._chunks(train):
                 present = ~np.isnan(chunk)
                 totals += np.where(present, chunk, 0).sum(axis=0, dtype=np.float64)
                 counts += present.sum(axis=0)
-            for index in numeric:
+            for index in incomplete:
                 if counts[index] == 0:
                     problem = "has no value in the training rows, so it has no mean"
                     raise data_error(

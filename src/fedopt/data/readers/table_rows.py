@@ -22,6 +22,7 @@ BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
 DELIMITERS = ",;\t"
 # Texts of a feature in a CSV file that mean a missing value, in lower case. Excel, pandas and R write them.
 MISSING = ("", "#n/a", "<na>", "n/a", "na", "nan", "none", "null")
+ACCEPT_MISSING = "--missing drop, mean or zero accepts missing values"
 Numbers = NDArray[Any]
 
 
@@ -108,13 +109,11 @@ class TableRows(NamedTuple):
                 values = compute.replace_with_mask(
                     values, compute.equal(values, text).fill_null(False), number
                 )
-        numbers = self._floats(values, column, "is not a number; --categories accepts text")
+        numbers = self._floats(values, column, "is not a number; --categories one-hot or codes accepts text")
         valid = np.isfinite(numbers)
         if may_be_missing:
             self.check(valid | np.isnan(numbers), column, "is not finite")
-        self.check(
-            valid | may_be_missing, column, "is missing or not finite; --missing accepts missing values"
-        )
+        self.check(valid | may_be_missing, column, f"is missing or not finite; {ACCEPT_MISSING}")
         self._check_size(numbers, column, largest)
         return numbers
 
