@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         sweep,
     )
     from fedopt.data.federate import federate
+    from fedopt.engine.executors import workers
     from fedopt.engine.loop import Step
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.callbacks import STOP
@@ -66,6 +67,7 @@ __all__ = [
     "run",
     "run_seeds",
     "sweep",
+    "workers",
 ]
 
 _MODULES = {
@@ -96,6 +98,7 @@ _MODULES = {
     "run": "fedopt.api",
     "run_seeds": "fedopt.api",
     "sweep": "fedopt.api",
+    "workers": "fedopt.engine.executors",
 }
 
 

@@ -62,7 +62,7 @@ def run_seeds(
     request: RunRequest,
     seeds: Sequence[int],
     *,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     out: Path | None = None,
     progress: bool = False,
@@ -83,7 +83,7 @@ def compare(
     seeds: Sequence[int] | None = None,
     config: Mapping[str, Any] | None = None,
     data: str | None = None,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
     tensorboard: bool = False,
@@ -137,7 +137,7 @@ def compare_requests(
     requests: Sequence[RunRequest],
     *,
     seeds: Sequence[int] | None = None,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     out: Path | None = None,
     progress: bool = False,
@@ -180,7 +180,9 @@ def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[
     ]
 
 
-def _run_all(jobs: Sequence[_Job], executor: str, workers: int | None, out: Path, progress: bool) -> RunGroup:
+def _run_all(
+    jobs: Sequence[_Job], executor: str | None, workers: int | None, out: Path, progress: bool
+) -> RunGroup:
     """Execute one run after the other. A run that diverges does not stop the others."""
     if any(job.request.tensorboard for job in jobs):
         event_files.require()

@@ -26,7 +26,7 @@ def evaluate(
     split: str = "test",
     *,
     task: Task | None = None,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
 ) -> Evaluation:
     """Evaluate a model on every example of a split: the value of each client, and percentiles over clients.

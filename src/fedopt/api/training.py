@@ -36,7 +36,7 @@ def run(
     seed: int | None = None,
     config: Mapping[str, Any] | None = None,
     data: str | None = None,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     out: StrPath | None = None,
     init: StrPath | None = None,
@@ -58,9 +58,10 @@ def run(
         seed: seed of everything random.
         config: configuration with dotted keys as in `config.toml`, for example {"client.lr": 0.1}.
         data: "synthetic", an imported dataset or its directory; for named tasks only.
-        executor: "serial", "processes" or "vectorised". With "processes", a script needs the usual
-            `if __name__ == "__main__":`. With "vectorised", clients train many at a time; results are equal
-            up to rounding.
+        executor: "serial" (default), "processes" (default in a `fedopt.workers` block) or "vectorised".
+            With "processes", a script needs the usual `if __name__ == "__main__":`, and a small run does
+            not use the workers. With "vectorised", clients train many at a time; results are equal up to
+            rounding.
         workers: number of worker processes; one per core by default.
         out: run directory. An existing run is resumed.
         init: safetensors file with the initial weights.
@@ -113,7 +114,7 @@ def shows_progress(progress: bool | None) -> bool:
 def run_prepared(
     prepared: PreparedRun,
     *,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     out: Path | None = None,
     command: str = "",
@@ -162,6 +163,7 @@ def execute_run(
             initial=initial,
             on_step=on_step,
             log=log,
+            small_runs_serially=not executor.is_started,
             tensorboard=tensorboard,
         )
 

@@ -11,7 +11,7 @@ import torch
 import torch.multiprocessing as multiprocessing
 
 from fedopt.bench.matrix_products import MatrixProduct
-from fedopt.engine.executors.processes import worker_environment
+from fedopt.engine.worker_server import worker_environment
 from fedopt.errors import WorkerError
 
 _SECONDS = 0.5  # minimum length of a measurement; it covers at least one pass over all products

@@ -93,3 +93,11 @@ def parse_seed_option(seeds: str | None, seed: int | None, settings: Iterable[st
 def typed_command() -> str:
     """The command line of this process."""
     return "fedopt " + shlex.join(sys.argv[1:])
+
+
+def start_workers_early(executor: str) -> None:
+    """Start the server of worker processes, which imports torch at the same time as this process."""
+    if executor == "processes":
+        from fedopt.engine.worker_server import start_worker_server
+
+        start_worker_server()

@@ -25,6 +25,7 @@ from fedopt.cli.options import (
     parse_seed_option,
     parse_set_options,
     select_settings,
+    start_workers_early,
     typed_command,
 )
 from fedopt.errors import RunError
@@ -59,6 +60,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train TASK with one algorithm. An existing run directory is resumed."""
+    start_workers_early(executor)
     from fedopt import api
     from fedopt.cli import printing
     from fedopt.engine.executors.devices import vectorised_on
@@ -120,6 +122,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train TASK with several algorithms. Prints a table and writes DIR/report.html."""
+    start_workers_early(executor)
     from fedopt import api
     from fedopt.cli import printing
     from fedopt.engine.executors.devices import vectorised_on
@@ -187,6 +190,7 @@ def eval(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run's model on every example of a split, with percentiles over clients."""
+    start_workers_early(executor)
     from fedopt import api
     from fedopt.cli.printing import print_evaluation
 

@@ -95,7 +95,7 @@ class Evaluation(NotebookDisplay):
 def evaluate_run(
     run: Path,
     split: str = "test",
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     task: Task | None = None,
 ) -> Evaluation:
@@ -113,7 +113,7 @@ def evaluate_run(
 
 
 def evaluate_result(
-    result: RunResult, split: str = "test", executor: str = "serial", workers: int | None = None
+    result: RunResult, split: str = "test", executor: str | None = None, workers: int | None = None
 ) -> Evaluation:
     """Measure the model of a result in memory."""
     if split not in _COMMON_SPLITS:
@@ -126,7 +126,7 @@ def evaluate_result(
 
 
 def _measure(
-    problem: Problem, x: Vector, split: str, executor: str, workers: int | None
+    problem: Problem, x: Vector, split: str, executor: str | None, workers: int | None
 ) -> dict[str, EvaluationSums]:
     """The sums of each client of a split of the problem's federation."""
     federation = problem.federation()

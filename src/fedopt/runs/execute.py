@@ -14,6 +14,7 @@ from fedopt.data import Federation
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.evaluate import evaluate_clients, is_evaluated, means
 from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.serial import Serial
 from fedopt.engine.loop import Position, Step, TrainingPlan, start, train
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import OverwrittenRows, TrainingSetup
@@ -33,6 +34,7 @@ from fedopt.runs.metrics_log import MetricsLine, MetricsLog, finite_or_none, met
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.runs.result import RunResult, vector_sha256
 from fedopt.runs.shared_data import SharedData, open_data
+from fedopt.runs.small_runs import SMALL_RUN_SECONDS, training_seconds
 from fedopt.version import __version__
 
 
@@ -50,6 +52,7 @@ def execute(
     tensorboard: bool = False,
     data: SharedData | None = None,
     until: int | None = None,
+    small_runs_serially: bool = False,
 ) -> RunResult:
     """Run `config` on `executor`. With `out`, write a run directory, or resume the run in it.
 
@@ -57,7 +60,8 @@ def execute(
     "stopped"; a later call resumes the run. With `until`, the same happens after that round, with the status
     "pruned". Evaluations are those of a run of `config.rounds` rounds. `data` is the opened data of an
     earlier run in this process. If the run fails, diverges or is interrupted, run.json records it. An
-    interrupted round is undone, and the checkpoint is that of the last finished round.
+    interrupted round is undone, and the checkpoint is that of the last finished round. With
+    `small_runs_serially`, a small run does not use `executor` (see `small_runs`).
     """
     if tensorboard:
         _check_event_files(out)
@@ -91,6 +95,9 @@ def execute(
         if directory:
             directory.record_clients(lambda: data.clients)
             directory.restart(config.rounds, command)
+        if small_runs_serially and run.is_small:
+            log("this run is too small to benefit from worker processes, so it runs in this one")
+            run.executor = Serial()
         return run.train(config.rounds if until is None else min(until, config.rounds), on_step)
     except KeyboardInterrupt:
         run.record_interrupt()
@@ -160,6 +167,19 @@ class _Run:
         if self.directory is None or not self.directory.done:
             return False
         return self.position.round >= self.config.rounds or self._has_stopped_improving
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the remaining rounds are too few to benefit from worker processes."""
+        seconds = training_seconds(
+            self.config.rounds - self.position.round,
+            self.config.clients_per_round,
+            self.problem.local,
+            self.data.federation,
+            len(self.position.state.x),
+            sum(array[:1].size for array in self.data.sample),
+        )
+        return seconds < SMALL_RUN_SECONDS
 
     def finished_result(self) -> RunResult:
         assert self.directory is not None

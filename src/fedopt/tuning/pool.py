@@ -22,8 +22,8 @@ import torch
 
 from fedopt.engine.executors import available_cores
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.executors.processes import worker_environment
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.worker_server import worker_environment
 from fedopt.errors import WorkerError
 from fedopt.runs.directory import remove_temporary_files
 from fedopt.tuning.progress import SweepProgress

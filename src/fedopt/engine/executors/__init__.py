@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
-from fedopt.errors import UserError, unknown
+from fedopt.errors import ConfigError, unknown
 
 EXECUTORS = ("processes", "serial", "vectorised")
 
@@ -23,13 +23,66 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class _SharedWorkers:
+    """The worker processes of a `workers` block."""
+
+    def __init__(self, count: int) -> None:
+        from fedopt.engine.executors.processes import Processes
+
+        self.count = count
+        self.executor = Processes(count)
+        self.in_use = False
+
+
+_shared: list[_SharedWorkers] = []  # of the open blocks, innermost last
+
+
 @contextmanager
-def open_executor(name: str, workers: int | None, device: str | None = None) -> Iterator[Executor]:
-    """Open the executor `name`, or a vectorised one if `device` is given, and close it at the end."""
+def workers(count: int | None = None) -> Iterator[None]:
+    """Keep `count` worker processes, one per core by default, for all runs in a `with` block.
+
+        with fedopt.workers(2):
+            for rate in (0.01, 0.1):
+                fedopt.run(task, config={"client.lr": rate})
+
+    Runs in the block use the executor "processes" unless they name another one. The workers start at once
+    and end with the block.
+    """
+    _check_count(count)
+    shared = _SharedWorkers(count or available_cores())
+    shared.executor.start()
+    _shared.append(shared)
+    try:
+        yield
+    finally:
+        _shared.remove(shared)
+        shared.executor.close()
+
+
+@contextmanager
+def open_executor(name: str | None, workers: int | None, device: str | None = None) -> Iterator[Executor]:
+    """Open the executor `name`, or a vectorised one if `device` is given, and close it at the end.
+
+    Without a name, it is "processes" in a `workers` block and "serial" elsewhere. A block keeps its workers.
+    """
+    name = name or ("processes" if _shared else "serial")
     if name not in EXECUTORS:
         raise unknown("executor", name, EXECUTORS)
-    if workers is not None and workers < 1:
-        raise UserError(f"workers must be at least 1, got {workers}")
+    _check_count(workers)
+    shared = _shared[-1] if _shared and name == "processes" and not device else None
+    if shared is not None and not shared.in_use:  # a callback may start a run inside a run
+        if workers not in (None, shared.count):
+            raise ConfigError(
+                f"workers={workers} differs from the {shared.count} workers of the surrounding block; leave "
+                "one of them out",
+                keys=("workers",),
+            )
+        shared.in_use = True
+        try:
+            yield shared.executor
+        finally:
+            shared.in_use = False
+        return
     executor: Executor
     if device or name == "vectorised":
         from fedopt.engine.executors.vectorised import Vectorised
@@ -45,3 +98,8 @@ def open_executor(name: str, workers: int | None, device: str | None = None) -> 
         yield executor
     finally:
         executor.close()
+
+
+def _check_count(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise ConfigError(f"workers must be at least 1, got {workers}", keys=("workers",))

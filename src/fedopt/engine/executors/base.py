@@ -24,6 +24,10 @@ class Executor(Protocol):
     def fallback_reason(self) -> str:
         """Why clients of the loaded problem are trained one after the other; empty by default."""
 
+    @property
+    def is_started(self) -> bool:
+        """Whether the executor can run jobs without starting worker processes."""
+
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         """Prepare for a problem.
 

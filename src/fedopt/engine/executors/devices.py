@@ -30,7 +30,7 @@ def choose_device(name: str) -> str:
     return name
 
 
-def vectorised_on(executor: str, device: str) -> str | None:
+def vectorised_on(executor: str | None, device: str) -> str | None:
     """Return the device of the vectorised executor, or None if another executor is used.
 
     The vectorised executor is used on every device except the CPU, and on the CPU on request.

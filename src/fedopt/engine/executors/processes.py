@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import signal
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -27,22 +26,15 @@ import torch.multiprocessing as multiprocessing
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
-from fedopt.engine import allocation
 from fedopt.engine.executors.base import Kept, nothing_kept
 from fedopt.engine.executors.load_balancing import JobQueues
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Worker, initial_vector, one_line
+from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import FedoptError, ModelError, WorkerError
 
 _ROW_ALIGNMENT = 16  # floats: rows of shared vectors start at multiples of 64 bytes
 _MAX_DEATHS_PER_JOB = 3
-# One thread per worker; the variables are read when a worker starts.
-_ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    **allocation.ENVIRONMENT,
-}
 
 
 class _SharedVectors:
@@ -87,13 +79,18 @@ class _WorkerProcess:
     """A worker process and the connection to it."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        start_worker_server()
+        context = multiprocessing.get_context("forkserver")
         self.connection, other_end = context.Pipe()
         self.process = context.Process(target=_serve, args=(other_end,), daemon=True)
-        with worker_environment():
-            self.process.start()
+        self.process.start()
         other_end.close()
         self.job: int | None = None  # number of its current job
+
+    def load(self, problem: tuple[Any, ...] | None) -> None:
+        """Send a problem. The path may have changed since the worker started."""
+        self.connection.send(sys.path)
+        self.connection.send(problem)
 
     def stop(self) -> None:
         """End the worker: an idle one by closing the connection, a busy one by a signal."""
@@ -102,29 +99,6 @@ class _WorkerProcess:
             self.process.join(timeout=5)
         self.process.kill()
         self.process.join()
-
-
-@contextmanager
-def worker_environment() -> Iterator[None]:
-    """Set the environment and the signal mask of worker processes that are started in the block.
-
-    Thread settings must exist before a worker imports torch. A terminal sends its signals to all processes,
-    and only the main process handles them. The resource tracker must be running before, because its start
-    would unblock the signals.
-    """
-    resource_tracker.ensure_running()
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    os.environ.update(_ENVIRONMENT)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 class Processes:
@@ -141,6 +115,10 @@ class Processes:
     def pids(self) -> list[int]:
         """Return the process ids of the workers."""
         return [worker.process.pid for worker in self._workers if worker.process.pid is not None]
+
+    @property
+    def is_started(self) -> bool:
+        return bool(self._workers)
 
     def start(self) -> None:
         """Start the workers without waiting for them."""
@@ -179,7 +157,7 @@ class Processes:
 
     def _send_problem(self, index: int) -> None:
         try:
-            self._workers[index].connection.send(self._loaded)
+            self._workers[index].load(self._loaded)
         except OSError:  # the worker died since its last job
             self._replace(index)
 
@@ -198,7 +176,7 @@ class Processes:
         """Replace a dead worker by a new one with the same problem."""
         self._workers[index].stop()
         self._workers[index] = _WorkerProcess()
-        self._workers[index].connection.send(self._loaded)
+        self._workers[index].load(self._loaded)
 
     def share(self, x: Vector) -> Vector:
         self._sent.write(0, (x,))
@@ -315,7 +293,15 @@ def _serve(connection: Connection[Any, Any]) -> None:
     worker: Worker | None = None
     try:
         while True:
-            message = connection.recv()
+            try:
+                message = connection.recv()
+            except (ImportError, AttributeError) as error:
+                reason = f"worker processes cannot import part of this problem: {one_line(error)}"
+                connection.send((None, None, (), WorkerError(reason)))
+                continue
+            if isinstance(message, list):
+                sys.path[:] = message
+                continue
             if isinstance(message[0], Problem):
                 problem, sample, sent, shared, keeps = message
                 worker, failure = _load(problem, tuple(a.numpy() for a in sample))

@@ -16,6 +16,7 @@ class Serial:
     """Runs every job in this process."""
 
     fallback_reason = ""
+    is_started = True
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         self._worker = Worker(problem, federation, sample)

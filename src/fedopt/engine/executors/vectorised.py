@@ -130,6 +130,8 @@ class Vectorised:
         self._device = device
         self._floats = floats
 
+    is_started = True
+
     @property
     def fallback_reason(self) -> str:
         return self._worker.fallback_reason
