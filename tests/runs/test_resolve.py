@@ -192,6 +192,9 @@ NEAREST = {
     "client.step": "client.steps",
     "eval.evry": "eval.every",
     "data.client": "data.clients",
+    "clients": "clients_per_round",
+    "server.taus": "server.tau",
+    "batch_size": "client.batch_size",
 }
 
 

@@ -56,7 +56,9 @@ def run(
     init: Init = None,
     tensorboard: TensorBoard = False,
     device: Device = "cpu",
-    show_config: Annotated[bool, typer.Option(help="Print the resolved configuration and stop.")] = False,
+    show_config: Annotated[
+        bool, typer.Option(help="Print the resolved configuration with a description of every key, and stop.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Train TASK with one algorithm. An existing run directory is resumed."""
@@ -87,7 +89,9 @@ def run(
         return
     prepared = request.prepare()
     if show_config:
-        typer.echo(prepared.config.toml(), nl=False)
+        from fedopt.runs.key_descriptions import annotated_toml
+
+        typer.echo(annotated_toml(prepared.config, algorithm), nl=False)
         return
     result = api.run_prepared(
         prepared,

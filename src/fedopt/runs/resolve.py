@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -268,9 +268,19 @@ def _unknown_key(key: str, defaults: Mapping[str, Any], algorithm: str) -> str:
         )
         selection = f"{side} optimizer {optimizer}, schedule {schedule}"
         return f"{key!r} is not an option of {algorithm} with {selection}, and would be ignored"
-    near = difflib.get_close_matches(key, [*defaults, *_NO_DEFAULT], n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else "; 'fedopt run ... --show-config' lists the keys"
+    near = _closest_key(key, [*defaults, *_NO_DEFAULT])
+    hint = f" (did you mean {near!r}?)" if near else "; 'fedopt run ... --show-config' lists the keys"
     return f"there is no key {key!r}{hint}"
+
+
+def _closest_key(key: str, applicable: Sequence[str]) -> str | None:
+    """The key that was probably meant: one that starts with `key`, or a similar one.
+
+    Keys that do not apply to the selection are considered too, because a wrong hint would be worse.
+    """
+    longer = [name for name in applicable if name.startswith(f"{key}_")]
+    every = [f"{side}.{name}" for side in ("client", "server") for name in sorted(option_names(side))]
+    return next(iter(longer or difflib.get_close_matches(key, [*applicable, *every], n=1)), None)
 
 
 def _explain(detail: Any) -> tuple[str, str]:
