@@ -165,3 +165,22 @@ class _TwoOfX(NamedTuple):
 def test_server_state_that_cannot_be_checkpointed_is_refused(optimizer: Any) -> None:
     algorithm = algorithms.fedopt(algorithms.sgd(), optimizer)
     assert_refused(lambda: train(make_task(), algorithm=algorithm), ModelError)
+
+
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_optimizer_that_returns_one_tensor_is_refused(side: str) -> None:
+    def forgets_state(x, delta, eta, t, state):
+        return x + eta * delta
+
+    optimizers = {
+        "client": algorithms.sgd(),
+        "server": algorithms.sgd(),
+        side: fedopt.Optimizer(forgets_state),
+    }
+
+    def algorithm() -> fedopt.Algorithm:
+        return algorithms.fedopt(optimizers["client"], optimizers["server"])
+
+    with pytest.raises(ModelError, match="'forgets_state'.*return x, state") as caught:
+        train(make_task(), algorithm=algorithm)
+    assert caught.value.what == "optimizer" and "\n" not in str(caught.value)

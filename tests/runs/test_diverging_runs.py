@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import small
+import torch
+import torch.nn.functional as F
 from written import read_info, read_lines
 
+import fedopt
 from fedopt import cli
 from fedopt.engine.sampling import uniform
 from fedopt.errors import Diverged, RunError
@@ -98,6 +101,31 @@ def test_command_of_a_diverging_run_exits_with_1_and_one_line(
         assert last.startswith("failed: round 2: ") and "clients writer" in last
         assert [line["round"] for line in read_lines(tmp_path / "run", "train")] == [1, 2]
         assert read_info(tmp_path / "run")["status"] == "diverged"
+
+
+def test_finite_loss_far_beyond_the_initial_one_counts_as_divergence(tmp_path: Path):
+    """Linear regression with a rate that is too large: x grows, and the loss is finite until it overflows."""
+    points = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    targets = points[:, :1].copy()
+
+    def make_task():
+        model = torch.nn.Linear(3, 1)
+        return fedopt.own_task(model, F.mse_loss, {"a": (points, targets)}, (points, targets))
+
+    task, out = make_task(), tmp_path / "run"
+    config = {"clients_per_round": 1, "client.lr": 20.0, "patience": 3, "client.batch_size": 20}
+    config |= {"checkpoint.every": 1}
+    with pytest.raises(Diverged) as caught:
+        fedopt.run(task, rounds=100, config=config, out=out)
+    lines = read_lines(out, "train")
+    limit = 1e6 * max(1.0, read_lines(out, "test")[0]["loss"])
+    absurd = [line["round"] for line in lines if line["loss"] > limit]
+    assert all(line["rejected"] == 0 for line in lines)  # every update was finite
+    assert absurd == [line["round"] for line in lines][-3:] and caught.value.round == absurd[-1]
+    assert read_info(out)["status"] == "diverged"
+    with pytest.raises(Diverged) as resumed:  # the limit is part of the checkpoint
+        fedopt.run(task, rounds=100, config=config, out=out)
+    assert resumed.value.round == caught.value.round
 
 
 def test_rejected_clients_are_counted_in_the_result(tmp_path: Path):

@@ -10,7 +10,7 @@ import torch
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer, sgd
+from fedopt.algorithms.optimizers import Optimizer, apply_update, sgd
 from fedopt.algorithms.state import flatten, unflatten
 
 
@@ -24,7 +24,7 @@ def centralized(client: Optimizer) -> Algorithm:
         first = work.round.t * work.steps  # number of steps in earlier rounds
         for k, b in enumerate(work.batches(), start=first):
             g = work.gradient(x_i, b)
-            x_i, s = client.update(x_i, -g, work.round.eta_l, k, s)
+            x_i, s = apply_update(client, x_i, -g, work.round.eta_l, k, s)
         return ClientResult((x_i - x,), keeps=tuple(flatten(s).values()))
 
     names = tuple(flatten(client.init(torch.zeros(1))))  # of the state's vectors, such as m and v

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer
+from fedopt.algorithms.optimizers import Optimizer, apply_update
 
 
 class FedOptState(NamedTuple):
@@ -29,7 +29,7 @@ class FedOptClient:
         x_i, s = x, self.optimizer.init(x)  # x_i^t = x_t
         for k, b in enumerate(work.batches()):  # for e = 1..E, for b in B_i
             g = work.gradient(x_i, b)  # g_i^t
-            x_i, s = self.optimizer.update(x_i, -g, eta_l, k, s)  # x_i^t = CLIENTOPT(x_i^t, g_i^t, eta_l, t)
+            x_i, s = apply_update(self.optimizer, x_i, -g, eta_l, k, s)  # CLIENTOPT(x_i^t, g_i^t, eta_l, t)
         return ClientResult((x_i - x,))  # Delta_i^t
 
 
@@ -45,7 +45,7 @@ class FedOptServer:
     def __call__(self, state: FedOptState, mean: tuple[Vector, ...], round: Round) -> FedOptState:
         (delta,) = mean  # Delta_t
         # x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t)
-        return FedOptState(*self.optimizer.update(state.x, delta, round.eta, round.t, state.opt))
+        return FedOptState(*apply_update(self.optimizer, state.x, delta, round.eta, round.t, state.opt))
 
 
 def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:

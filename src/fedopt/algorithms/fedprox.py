@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer
+from fedopt.algorithms.optimizers import Optimizer, apply_update
 from fedopt.algorithms.options import NonNegative
 
 
@@ -22,7 +22,7 @@ class FedProxClient:
         x_i, s = x, self.optimizer.init(x)
         for k, b in enumerate(work.batches()):
             g = work.gradient(x_i, b) + self.mu * (x_i - x)
-            x_i, s = self.optimizer.update(x_i, -g, eta_l, k, s)
+            x_i, s = apply_update(self.optimizer, x_i, -g, eta_l, k, s)
         return ClientResult((x_i - x,))
 
 

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer, sgd, step
+from fedopt.algorithms.optimizers import Optimizer, apply_update, sgd, step
 
 
 class LookaheadState(NamedTuple):
@@ -32,7 +32,7 @@ def lookahead(client: Optimizer, *, state: Literal["reset", "average"] = "reset"
         x_i, s = x, client.init(x)._replace(v=v)
         for k, b in enumerate(work.batches()):
             g = work.gradient(x_i, b)
-            x_i, s = client.update(x_i, -g, work.round.eta_l, k, s)
+            x_i, s = apply_update(client, x_i, -g, work.round.eta_l, k, s)
         return ClientResult((x_i - x, s.v))
 
     def server(state: LookaheadState, mean: tuple[Vector, ...], round: Round) -> LookaheadState:

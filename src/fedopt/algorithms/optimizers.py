@@ -16,6 +16,7 @@ import torch
 
 from fedopt.algorithms.base import Vector
 from fedopt.algorithms.options import Fraction
+from fedopt.errors import ModelError
 
 OptState = Any  # a NamedTuple of vectors; empty for SGD
 
@@ -39,6 +40,21 @@ class Optimizer(NamedTuple):
 
     update: Callable[[Vector, Vector, float, int, OptState], tuple[Vector, OptState]]
     init: Callable[[Vector], OptState] = _no_state
+
+
+def apply_update(
+    optimizer: Optimizer, x: Vector, delta: Vector, eta: float, t: int, state: OptState
+) -> tuple[Vector, OptState]:
+    """Return the optimizer's new x and state. All algorithms call this function."""
+    result: Any = optimizer.update(x, delta, eta, t, state)
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], torch.Tensor):
+        return result
+    name = getattr(optimizer.update, "__name__", "update")
+    raise ModelError(
+        f"the optimizer's function {name!r} returned a {type(result).__name__}; it must return the pair "
+        "(x, state): write `return x, state`",
+        what="optimizer",
+    )
 
 
 def step(x: Vector, delta: Vector, eta: float) -> Vector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import State
@@ -15,6 +15,9 @@ from fedopt.engine.round import RoundReport, TrainingSetup, run_round
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged, RunError
 
+# A round whose mean loss exceeds this multiple of the initial model's loss, or of 1, does not train.
+DIVERGENCE_FACTOR = 1e6
+
 
 class Position(NamedTuple):
     """The position of a run. Together with the clients' table, it is all that a resumed run needs."""
@@ -24,7 +27,13 @@ class Position(NamedTuple):
     client_schedule: Mapping[str, Any]
     server_schedule: Mapping[str, Any]
     bytes_total: int = 0
-    stalled: int = 0  # number of consecutive rounds without a finite client
+    stalled: int = 0  # number of consecutive rounds that did not train
+    initial_loss: float | None = None  # of the initial model on the evaluation sample
+
+    @property
+    def largest_loss(self) -> float:
+        """The largest loss of a round that trains."""
+        return inf if self.initial_loss is None else DIVERGENCE_FACTOR * max(1.0, self.initial_loss)
 
 
 @dataclass(frozen=True)
@@ -69,15 +78,19 @@ def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Gener
             x = setup.executor.share(position.state.x)
             position = position._replace(state=position.state._replace(x=x))
         if position.round == 0:
-            yield Step(position, None, None, evaluate(position))
+            evaluation = evaluate(position)
+            if evaluation is not None and isfinite(evaluation["loss"]):
+                position = position._replace(initial_loss=evaluation["loss"])
+            yield Step(position, None, None, evaluation)
         while position.round < plan.rounds:
             t = position.round
             eta_l = plan.client_rate.rate(t, position.client_schedule)
             eta = plan.server_rate.rate(t, position.server_schedule)
             state, report = run_round(setup, position.state, t, eta_l, eta)
             loss = report.loss if report.loss is not None else float("nan")
-            trained = report.clients > 0 and (report.loss is None or isfinite(loss))
-            position = Position(
+            is_sound = isfinite(loss) and loss <= position.largest_loss
+            trained = report.clients > 0 and (report.loss is None or is_sound)
+            position = position._replace(
                 round=t + 1,
                 state=state,
                 client_schedule=plan.client_rate.observe(position.client_schedule, loss),
@@ -92,6 +105,13 @@ def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Gener
 
 def _stalled_error(position: Position, report: RoundReport) -> RunError:
     """Build the error that ends a run without finite updates."""
+    if report.loss is not None and isfinite(report.loss):
+        return Diverged(
+            f"round {position.round}: the training loss is {report.loss:.2g}; for {position.stalled} rounds "
+            f"it was more than {DIVERGENCE_FACTOR:.0e} times the initial one; try a smaller client.lr or "
+            "server.lr",
+            round=position.round,
+        )
     if report.skipped and not report.diverged:
         return RunError(
             f"round {position.round}: no client has examples for one batch; set client.drop_last=false "

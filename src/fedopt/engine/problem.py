@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
+from fedopt.engine.mismatch import explained_mismatch
 from fedopt.models.fixed_state import FixedState
 from fedopt.tasks.base import Loss, Metric, Prepare, Touched
 from fedopt.tasks.batch import Nested, call_model
@@ -92,7 +93,9 @@ class Problem:
 
         `weights` are the weights of the rows in the mean loss. None means equal weights.
         """
-        losses = self.loss(call_model(module, inputs), targets)
+        outputs = call_model(module, inputs)
+        with explained_mismatch(outputs, targets):
+            losses = self.loss(outputs, targets)
         mean = losses.mean() if weights is None else (losses * weights).sum()
         objective = mean * examples if self.reduction == "sum" else mean
         if self.penalty is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork, tensors
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
+from fedopt.engine.mismatch import broadcasting_refused, explained_mismatch
 from fedopt.engine.problem import Problem
 from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.models.capabilities import self_updating_layers
@@ -189,8 +190,8 @@ class Worker:
         """
         try:
             return self._run(job, tuple(aligned(v) for v in sent), kept, output)
-        except FedoptError:
-            raise
+        except FedoptError as error:
+            raise self._locate(job, error) from error.__cause__
         except Exception as error:  # in the user's model, loss, data or algorithm
             raise self._describe(job, error) from error
 
@@ -205,15 +206,26 @@ class Worker:
             arrays = getattr(self.federation, job.split).client(job.client)
         return self._evaluate(arrays, sent[0]), ()
 
-    def _describe(self, job: Job, error: Exception) -> WorkerError:
-        """Name the client and the round of an error in one line. The traceback is a note."""
-        client, round, where = None, None, "evaluation"
+    def _locate(self, job: Job, error: FedoptError) -> FedoptError:
+        """Name the client whose labels do not match the model."""
+        if isinstance(error, ModelError) and error.what == "outputs":
+            error.client, error.round, where = self._place(job)
+            error.args = (f"{where}: {error}",)
+        return error
+
+    def _place(self, job: Job) -> tuple[str | None, int | None, str]:
+        """Return the client and the round of a job, and a description of both."""
         if isinstance(job, ClientJob):
             client, round = self.federation.train.ids[job.client], job.round.t + 1
-            where = f"client {client!r} in round {round}"
-        elif isinstance(job, SplitJob):
+            return client, round, f"client {client!r} in round {round}"
+        if isinstance(job, SplitJob):
             client = getattr(self.federation, job.split).ids[job.client]
-            where = f"evaluation of client {client!r}"
+            return client, None, f"evaluation of client {client!r}"
+        return None, None, "evaluation"
+
+    def _describe(self, job: Job, error: Exception) -> WorkerError:
+        """Name the client and the round of an error in one line. The traceback is a note."""
+        client, round, where = self._place(job)
         failure = WorkerError(f"{where}: {one_line(error)}", client=client, round=round)
         failure.add_note(traceback.format_exc())
         return failure
@@ -296,7 +308,9 @@ class Worker:
                 rows = slice(start, start + EVAL_BATCH)
                 inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
                 outputs = call_model(self.flat.module, inputs)
-                losses = self.problem.loss(outputs, targets)
+                first_check = broadcasting_refused() if start == 0 else nullcontext()
+                with explained_mismatch(outputs, targets), first_check:
+                    losses = self.problem.loss(outputs, targets)
                 examples = count_examples(targets)
                 loss += float(losses.cpu().double().sum()) if losses.ndim else float(losses) * examples
                 for name, metric in self.problem.metrics.items():

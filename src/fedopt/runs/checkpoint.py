@@ -41,6 +41,7 @@ def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
         "server_schedule": position.server_schedule,
         "bytes_total": position.bytes_total,
         "stalled": position.stalled,
+        "initial_loss": position.initial_loss,
         "metrics_bytes": checkpoint.metrics_bytes,
         "seconds": checkpoint.seconds,
         "state_sha256": hashlib.sha256(state).hexdigest(),
@@ -86,6 +87,7 @@ def read(directory: Path, round: int, like: State) -> Checkpoint:
             fields["server_schedule"],
             fields["bytes_total"],
             fields["stalled"],
+            fields.get("initial_loss"),
         )
         return Checkpoint(position, fields["metrics_bytes"], fields["seconds"])
 
