@@ -10,9 +10,9 @@ import pytest
 import small
 import torch
 import torch.nn.functional as F
+from splits import from_arrays
 from torch import nn
 
-from fedopt.data import from_arrays
 from fedopt.engine.evaluate import evaluate_sample, fixed_sample, is_evaluated, sample_size
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.worker import initial_vector

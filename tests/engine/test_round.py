@@ -13,10 +13,10 @@ import small
 import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose
+from splits import from_arrays
 from torch import nn
 
 from fedopt.algorithms import Algorithm, ClientResult, Round, fedopt, sgd
-from fedopt.data import from_arrays
 from fedopt.engine.client import ClientWork
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.serial import Serial

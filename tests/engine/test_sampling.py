@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import small
+from splits import from_arrays
 
-from fedopt.data import from_arrays
 from fedopt.engine.sampling import SAMPLERS, as_run, longest_first, uniform
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import small
 import torch
+from splits import from_arrays
 
 from fedopt import rng
 from fedopt.algorithms import Round
-from fedopt.data import from_arrays
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.evaluate import evaluate_sample
 from fedopt.engine.executors.serial import Serial

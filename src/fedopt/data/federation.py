@@ -6,7 +6,7 @@ clients are known without reading them, so that a round can start with its large
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import NamedTuple
@@ -81,10 +81,6 @@ class Federation(NamedTuple):
     source: str  # "synthetic", or the directory of the store
 
 
-def _lookup(arrays: Sequence[Arrays], index: int) -> Arrays:
-    return arrays[index]
-
-
 def _call(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequence[str], index: int) -> Arrays:
     return tuple(np.asarray(a) for a in function(ids[index]))
 
@@ -92,20 +88,6 @@ def _call(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequenc
 def last_array(examples: Callable[[int], Arrays], index: int) -> NDArray[np.generic]:
     """Return the last array of a client. In user-defined tasks it is the target."""
     return examples(index)[-1]
-
-
-def from_arrays(clients: Mapping[str, Sequence[NDArray[np.generic]]]) -> Split:
-    """Build a split from a mapping of client id to arrays. All clients are checked."""
-    if not clients:
-        raise DataError("the federation has no clients; pass at least one id with its arrays")
-    ids = sorted(str(name) for name in clients)
-    by_id = {str(name): tuple(np.asarray(a) for a in arrays) for name, arrays in clients.items()}
-    columns = [by_id[name] for name in ids]
-    sizes = np.array([len(arrays[0]) if arrays else 0 for arrays in columns], dtype=np.int64)
-    split = Split(ids, sizes, partial(_lookup, columns))
-    for index in range(len(ids)):
-        split.client(index)
-    return split
 
 
 def from_function(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequence[str]) -> Split:
