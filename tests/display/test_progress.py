@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 import small
@@ -24,6 +25,14 @@ def test_without_a_terminal_evaluations_and_the_last_round_are_printed(
     assert all("accuracy" in line for line in lines)
     assert "loss" in lines[-1] and "rounds/s" in lines[-1] and "left" not in lines[-1]
     assert lines[1].endswith("left")
+
+
+def test_task_without_metrics_shows_the_test_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    task = replace(small.SMALL, metrics={})
+    config = resolve(task, "fedavg", small.SETTINGS)
+    with ProgressBar("fedavg", 3) as bar:
+        small.run(task=task, on_step=RunProgress(bar, config).on_step)
+    assert all("test loss" in line for line in capsys.readouterr().err.splitlines())
 
 
 def test_in_a_terminal_a_bar_is_shown(

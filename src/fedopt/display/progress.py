@@ -77,8 +77,9 @@ class RunProgress:
     def _status(self, step: Step, now: float) -> str:
         parts = []
         if step.evaluation:
-            metric = list(step.evaluation)[1]
-            self._evaluation = f"{metric} {step.evaluation[metric]:.4f}"
+            metrics = [name for name in step.evaluation if name != "loss"]  # a task may have none
+            value = step.evaluation[metrics[0] if metrics else "loss"]
+            self._evaluation = f"{metrics[0] if metrics else 'test loss'} {value:.4f}"
         if step.report is not None:
             loss = step.report.loss
             parts.append("loss not finite" if loss is None else f"loss {loss:.4f}")
