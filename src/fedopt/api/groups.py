@@ -18,6 +18,7 @@ from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError,
 from fedopt.references import file_name
 from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
+from fedopt.runs.loggers import check_loggers, create_loggers, other_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.records import RunRecord, read_run
 from fedopt.runs.result import RunResult
@@ -87,6 +88,7 @@ def compare(
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
     tensorboard: bool = False,
+    log: Sequence[str] = (),
     device: str = "cpu",
     progress: bool | None = None,
 ) -> RunGroup:
@@ -96,7 +98,8 @@ def compare(
     comparison.
 
     Args:
-        task, rounds, config, data, executor, workers, tensorboard, device, progress: as for `fedopt.run`.
+        task, rounds, config, data, executor, workers, tensorboard, log, device, progress: as in
+            `fedopt.run`.
         algorithms: names, references such as "my_project.algorithms:feddyn", `Algorithm` objects, or
             functions that build one; or a mapping from these to the configuration of each.
         seed: the seed of all runs.
@@ -119,7 +122,13 @@ def compare(
     vectorised = vectorised_on(executor, device)
     requests = [
         RunRequest(
-            task, algorithm, settings | dict(changes), data, vectorised=vectorised, tensorboard=tensorboard
+            task,
+            algorithm,
+            settings | dict(changes),
+            data,
+            vectorised=vectorised,
+            tensorboard=tensorboard or "tensorboard" in log,
+            log=other_loggers(log),
         )
         for algorithm, changes in own.items()
     ]
@@ -184,6 +193,7 @@ def _run_all(
     jobs: Sequence[_Job], executor: str | None, workers: int | None, out: Path, progress: bool
 ) -> RunGroup:
     """Execute one run after the other. A run that diverges does not stop the others."""
+    check_loggers(jobs[0].request.log)
     if any(job.request.tensorboard for job in jobs):
         event_files.require()
     group = RunGroup(out, [], [], [out / job.folder for job in jobs])
@@ -195,7 +205,14 @@ def _run_all(
             path, command = out / folder, request.command(out / folder)
             try:
                 result = execute_run(
-                    prepared, opened, path, command, request.tensorboard, progress, heading=heading
+                    prepared,
+                    opened,
+                    path,
+                    command,
+                    request.tensorboard,
+                    progress,
+                    heading=heading,
+                    loggers=create_loggers(request.log),
                 )
                 group.results.append(result)
             except UserError:

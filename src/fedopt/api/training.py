@@ -21,6 +21,7 @@ from fedopt.references import file_name
 from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
+from fedopt.runs.loggers import RunLogger, create_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
@@ -43,6 +44,7 @@ def run(
     callback: Callback | Sequence[Callback] | None = None,
     buffers: str | None = None,
     tensorboard: bool = False,
+    log: Sequence[str | RunLogger] = (),
     device: str = "cpu",
     progress: bool | None = None,
 ) -> RunResult:
@@ -71,11 +73,15 @@ def run(
             after this round with a checkpoint, and the same call resumes it. If a callback raises an
             error, the run ends with a checkpoint and a `ModelError` that names the callback.
         buffers: "refuse" or "freeze" models with running statistics.
-        tensorboard: also write TensorBoard event files.
+        tensorboard: the same as log=["tensorboard"].
+        log: loggers: "tensorboard" (event files in the run directory), "wandb", "mlflow", or objects with
+            the methods of `RunLogger`. A resumed run logs each round once.
         device: "cpu", "cuda", "mps", or "auto" for the best one available. Other devices than the CPU
             imply "vectorised".
         progress: whether to show progress on stderr; by default if it is a terminal.
     """
+    loggers = create_loggers(log)
+    tensorboard = tensorboard or "tensorboard" in log
     settings = merge_settings(config, rounds=rounds, seed=seed, buffers=buffers)
     request = RunRequest(
         task,
@@ -93,6 +99,7 @@ def run(
         out=None if out is None else Path(out),
         callback=callback,
         tensorboard=tensorboard,
+        loggers=loggers,
         progress=shows_progress(progress),
     )
 
@@ -120,11 +127,12 @@ def run_prepared(
     command: str = "",
     callback: Callback | Sequence[Callback] | None = None,
     tensorboard: bool = False,
+    loggers: Sequence[RunLogger] = (),
     progress: bool = False,
 ) -> RunResult:
     """Execute a prepared run. `command` is recorded in run.json."""
     with open_executor(executor, workers, prepared.config.vectorised) as opened:
-        return execute_run(prepared, opened, out, command, tensorboard, progress, callback)
+        return execute_run(prepared, opened, out, command, tensorboard, progress, callback, loggers=loggers)
 
 
 def execute_run(
@@ -136,6 +144,7 @@ def execute_run(
     progress: bool,
     callback: Callback | Sequence[Callback] | None = None,
     heading: str = "",
+    loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
     """Execute a prepared run on an open executor. `heading` is shown before its progress."""
     config, problem, better, initial = prepared
@@ -165,6 +174,7 @@ def execute_run(
             log=log,
             small_runs_serially=not executor.is_started,
             tensorboard=tensorboard,
+            loggers=loggers,
         )
 
 

@@ -13,6 +13,7 @@ from fedopt.api.training import merge_settings, shows_progress
 from fedopt.display.table import to_text_table
 from fedopt.errors import ConfigError
 from fedopt.references import find_reference
+from fedopt.runs.loggers import other_loggers
 from fedopt.tasks import Task
 from fedopt.text_table import NotebookDisplay, TextTable
 from fedopt.tuning.command import sweep as run_sweep
@@ -85,6 +86,7 @@ def sweep(
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
     tensorboard: bool = False,
+    log: Sequence[str] = (),
     progress: bool | None = None,
 ) -> TuningResult:
     """Tune algorithms over a grid. The same call resumes an interrupted sweep.
@@ -107,7 +109,7 @@ def sweep(
         keep: the trials whose checkpoints are kept: "best" or "all".
         workers: number of worker processes; one per core by default.
         out: directory of the sweep; by default runs/TASK/sweep-HASH.
-        tensorboard: also write TensorBoard event files.
+        tensorboard, log: as for `fedopt.run`; loggers by name.
     """
     settings = merge_settings(config, rounds=rounds, seed=seed)
     single_seed = settings.pop("seed", None)
@@ -126,7 +128,8 @@ def sweep(
         search=search,
         trials=trials,
         keep=keep,
-        tensorboard=tensorboard,
+        tensorboard=tensorboard or "tensorboard" in log,
+        log=other_loggers(log),
     )
     if not request.is_importable:
         request = _by_reference(request)

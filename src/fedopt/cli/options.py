@@ -47,8 +47,24 @@ Data = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Init = Annotated[Path | None, typer.Option(help="Initial weights (safetensors).", metavar="FILE")]
 TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Also write TensorBoard event files to RUN/tensorboard.")
+    bool, typer.Option("--tensorboard", help="The same as --log tensorboard: event files in RUN/tensorboard.")
 ]
+
+
+LogOption = Annotated[
+    str | None,
+    typer.Option("--log", help="Loggers: tensorboard, wandb, mlflow.", metavar="A,B,..."),
+]
+
+
+def parse_log_option(log: str | None, tensorboard: bool) -> tuple[bool, tuple[str, ...]]:
+    """Whether to write event files, and the names of the other loggers."""
+    names = [name.strip() for name in (log or "").split(",") if name.strip()]
+    if names:
+        from fedopt.runs.loggers import check_loggers
+
+        check_loggers(names)
+    return tensorboard or "tensorboard" in names, tuple(name for name in names if name != "tensorboard")
 
 
 def parse_set_options(settings: Iterable[str] | None, rounds: int | None, seed: int | None) -> dict[str, Any]:

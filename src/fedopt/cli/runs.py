@@ -14,6 +14,7 @@ from fedopt.cli.options import (
     ExecutorName,
     Init,
     Json,
+    LogOption,
     Rounds,
     RunArgument,
     Seed,
@@ -22,6 +23,7 @@ from fedopt.cli.options import (
     TaskArgument,
     TensorBoard,
     Workers,
+    parse_log_option,
     parse_seed_option,
     parse_set_options,
     select_settings,
@@ -55,6 +57,7 @@ def run(
     ] = None,
     init: Init = None,
     tensorboard: TensorBoard = False,
+    log: LogOption = None,
     device: Device = "cpu",
     show_config: Annotated[
         bool, typer.Option(help="Print the resolved configuration with a description of every key, and stop.")
@@ -66,7 +69,9 @@ def run(
     from fedopt import api
     from fedopt.cli import printing
     from fedopt.engine.executors.devices import vectorised_on
+    from fedopt.runs.loggers import create_loggers
 
+    tensorboard, loggers = parse_log_option(log, tensorboard)
     several_seeds = parse_seed_option(seeds, seed, settings or [])
     request = api.RunRequest(
         task,
@@ -76,6 +81,7 @@ def run(
         init,
         vectorised_on(executor, device),
         tensorboard,
+        loggers,
     )
     if several_seeds is not None and not show_config:
         group = api.run_seeds(
@@ -100,6 +106,7 @@ def run(
         out=out or api.default_directory(prepared.config),
         command=typed_command(),
         tensorboard=tensorboard,
+        loggers=create_loggers(loggers),
         progress=True,
     )
     typer.echo(json.dumps(result.summary()) if as_json else printing.result_text(result))
@@ -122,6 +129,7 @@ def compare(
         Path | None, typer.Option(help="Directory for the runs and the report.", metavar="DIR")
     ] = None,
     tensorboard: TensorBoard = False,
+    log: LogOption = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -132,6 +140,7 @@ def compare(
     from fedopt.engine.executors.devices import vectorised_on
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
+    tensorboard, loggers = parse_log_option(log, tensorboard)
     several_seeds = parse_seed_option(seeds, seed, settings or [])
     vectorised = vectorised_on(executor, device)
     requests = [
@@ -142,6 +151,7 @@ def compare(
             data,
             vectorised=vectorised,
             tensorboard=tensorboard,
+            log=loggers,
         )
         for name in names
     ]

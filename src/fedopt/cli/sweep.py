@@ -11,6 +11,7 @@ import typer
 from fedopt.cli.options import (
     Data,
     Json,
+    LogOption,
     Rounds,
     Seed,
     Seeds,
@@ -18,6 +19,7 @@ from fedopt.cli.options import (
     TaskArgument,
     TensorBoard,
     Workers,
+    parse_log_option,
     parse_seed_option,
     parse_set_options,
 )
@@ -54,6 +56,7 @@ def sweep(
         typer.Option(help="Directory of the sweep; resumed if it exists.", metavar="DIR"),
     ] = None,
     tensorboard: TensorBoard = False,
+    log: LogOption = None,
     as_json: Json = False,
 ) -> None:
     """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
@@ -62,6 +65,7 @@ def sweep(
     from fedopt.tuning.results import summary
     from fedopt.tuning.table import print_sweep
 
+    tensorboard, loggers = parse_log_option(log, tensorboard)
     seed_list = parse_seed_option(seeds, seed, settings or [])
     chosen = parse_set_options(settings, rounds, seed)
     single_seed = chosen.pop("seed", 0)
@@ -77,6 +81,7 @@ def sweep(
         trials=trials,
         keep=keep,
         tensorboard=tensorboard,
+        log=loggers,
     )
     result = run_sweep(request, workers, out)
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,8 +31,9 @@ from fedopt.runs.directory import RunDirectory
 from fedopt.runs.early_stopping import has_stopped_improving, lower_is_better
 from fedopt.runs.fingerprint import make_fingerprint
 from fedopt.runs.interrupts import deferred_interrupts
+from fedopt.runs.loggers import RunLogger
 from fedopt.runs.metrics_log import MetricsLine, MetricsLog, finite_or_none, metrics_lines
-from fedopt.runs.records import mean_over_last_rounds
+from fedopt.runs.records import flatten, mean_over_last_rounds
 from fedopt.runs.result import RunResult, vector_sha256
 from fedopt.runs.shared_data import SharedData, open_data
 from fedopt.runs.small_runs import SMALL_RUN_SECONDS, training_seconds
@@ -53,6 +55,7 @@ def execute(
     data: SharedData | None = None,
     until: int | None = None,
     small_runs_serially: bool = False,
+    loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
     """Run `config` on `executor`. With `out`, write a run directory, or resume the run in it.
 
@@ -89,7 +92,7 @@ def execute(
     fixed = directory.fixed if directory else initial.fixed
     run = _Run(config, replace(problem, fixed=fixed), executor, data, directory, better, log)
     try:
-        run.open(initial.x, tensorboard)
+        run.open(initial.x, tensorboard, loggers)
         if run.is_finished:
             return run.finished_result()
         if directory:
@@ -143,14 +146,15 @@ class _Run:
         self._stops_at_lower = lower_is_better(config.stop.metric, problem.metric, better)
         self._saved_round = 0  # of the newest checkpoint
 
-    def open(self, x: Vector, event_file: bool) -> None:
+    def open(self, x: Vector, event_file: bool, loggers: Sequence[RunLogger]) -> None:
         """Start at round 0, or at the newest checkpoint of the run directory."""
         self.algorithm = self.problem.algorithm()
         self.plan = build_plan(self.config, self.data.examples)
         state = self.algorithm.init(x)
         self.position = start(state, self.plan)
         self.table = self._restore(self.directory, state) if self.directory else MemoryTable()
-        self.metrics = MetricsLog(self.directory, event_file)
+        settings = flatten(self.config.document())
+        self.metrics = MetricsLog(self.directory, event_file, loggers, settings)
 
     def _restore(self, directory: RunDirectory, state: State) -> ClientMemory:
         checkpoint, warnings = directory.restore(state)

@@ -1,13 +1,15 @@
-"""The metrics of a run: lines in memory, in metrics.jsonl and in a TensorBoard event file."""
+"""The metrics of a run: lines in memory, in metrics.jsonl, in a TensorBoard event file and in loggers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from fedopt.engine.loop import Step
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import RunDirectory
+from fedopt.runs.loggers import LoggerGroup, RunLogger
 from fedopt.runs.tensorboard import EventFile
 
 MetricsLine = dict[str, Any]
@@ -16,8 +18,17 @@ MetricsLine = dict[str, Any]
 class MetricsLog:
     """All train and test lines of a run. New lines are also written to the run directory, if there is one."""
 
-    def __init__(self, directory: RunDirectory | None, event_file: bool = False) -> None:
-        """Start with the lines that the directory holds. An existing event file is always continued."""
+    def __init__(
+        self,
+        directory: RunDirectory | None,
+        event_file: bool = False,
+        loggers: Sequence[RunLogger] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start with the lines that the directory holds. An existing event file is always continued.
+
+        `loggers` receive the `config` and all new lines.
+        """
         self._directory = directory
         self.train: list[MetricsLine] = []
         self.test: list[MetricsLine] = []
@@ -28,6 +39,7 @@ class MetricsLog:
             if event_file or exists:
                 lines = [*self.train, *self.test]
                 self._events = EventFile(directory.path, directory.info["started"], lines)
+        self._loggers = LoggerGroup(loggers, config or {}, directory.path if directory else None)
 
     def add(self, line: MetricsLine) -> None:
         (self.train if line["split"] == "train" else self.test).append(line)
@@ -35,10 +47,14 @@ class MetricsLog:
             self._directory.append_metrics(line)
         if self._events:
             self._events.add(line)
+        self._loggers.add(line)
 
     def close(self) -> None:
-        if self._events:
-            self._events.close()
+        try:
+            if self._events:
+                self._events.close()
+        finally:
+            self._loggers.close()
 
 
 def metrics_lines(step: Step, seconds: float) -> list[MetricsLine]:

@@ -43,6 +43,7 @@ class RunRequest:
     init: Path | None = None  # initial weights
     vectorised: str | None = None  # device on which clients train many at a time
     tensorboard: bool = False
+    log: tuple[str, ...] = ()  # other loggers
 
     def prepare(self) -> PreparedRun:
         """Resolve the configuration, read the initial weights and build the problem."""
@@ -81,6 +82,7 @@ class RunRequest:
         words += [] if self.data in (None, "synthetic") else ["--data", str(self.data)]
         words += [] if self.init is None else ["--init", str(self.init)]
         words += ["--tensorboard"] if self.tensorboard else []
+        words += ["--log", ",".join(self.log)] if self.log else []
         if self.vectorised == "cpu":
             words += ["--executor", "vectorised"]
         elif self.vectorised is not None:

@@ -19,6 +19,7 @@ from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints
 from fedopt.runs.discover import SWEEP
+from fedopt.runs.loggers import check_loggers
 from fedopt.tasks import find_task
 from fedopt.tuning.grid import Grid, Point, describe_point, grid_points
 from fedopt.tuning.pool import Backend, SequentialBackend, TrialPool
@@ -55,6 +56,7 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None, quiet: b
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"workers must be at least 1, got {workers}", keys=["workers"])
+    check_loggers(request.log)
     if request.tensorboard:
         tensorboard.require()
     grids = read_grids(request)
@@ -97,7 +99,14 @@ def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Gr
     def make(point: Point, seed: int) -> Trial:
         seeded = {**settings, "seed": seed}
         return make_trial(
-            out / "trials", request.task, algorithm, point, seeded, request.data, request.tensorboard
+            out / "trials",
+            request.task,
+            algorithm,
+            point,
+            seeded,
+            request.data,
+            request.tensorboard,
+            request.log,
         )
 
     points = [[make(point, seed) for seed in request.seeds] for point in grid_points(grid)]

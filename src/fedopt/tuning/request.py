@@ -36,6 +36,7 @@ class SweepRequest(NamedTuple):
     trials: int | None = None  # per algorithm, with --search optuna
     keep: str = "best"
     tensorboard: bool = False
+    log: tuple[str, ...] = ()  # other loggers
 
     @property
     def task_name(self) -> str:

@@ -60,13 +60,14 @@ def make_trial(
     settings: Mapping[str, Any],
     data: str | None = None,
     tensorboard: bool = False,
+    log: tuple[str, ...] = (),
 ) -> Trial:
     """Resolve the configuration at `point` with the other `settings`, and name its directory in `root`.
 
     The number of rounds does not change the directory.
     """
     settings = {**settings, **point_settings(point)}
-    request = RunRequest(task, algorithm, settings, data, tensorboard=tensorboard)
+    request = RunRequest(task, algorithm, settings, data, tensorboard=tensorboard, log=log)
     config = request.prepare().config
     path = root / f"{file_name(config.algorithm)}-{config.short_hash(_HASH_DIGITS)}"
     return Trial(request.with_settings(rounds=config.rounds), config, path, point)

@@ -14,6 +14,7 @@ from fedopt.engine.problem import Problem
 from fedopt.errors import Diverged, FedoptError, RunError
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
+from fedopt.runs.loggers import create_loggers
 from fedopt.runs.shared_data import SharedData, open_data
 from fedopt.tasks import Task
 from fedopt.tuning.trials import Trial, WorkItem
@@ -42,6 +43,7 @@ def run_item(item: WorkItem, executor: Executor, on_round: Callable[[], None]) -
             initial=initial,
             on_step=on_step,
             tensorboard=trial.request.tensorboard,
+            loggers=create_loggers(trial.request.log),
             data=_open_data(_DataRequest.from_config(trial.request.task, config, problem)),
             until=item.until,
         )
