@@ -21,7 +21,7 @@ def test_invalid_path_is_reported_in_one_line(command: str, tmp_path: Path) -> N
     refused(done, "x" * 300, code=done.code)
 
 
-ASKED: dict[str, tuple[list[str], tuple[str, ...]]] = {
+MISTAKES: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "an unknown task": (["run", "emnist_crr"], ("emnist_crr", "did you mean 'emnist_cr'?")),
     "an unknown algorithm": (
         ["run", "emnist_cr", "--algorithm", "fedadm"],
@@ -92,12 +92,12 @@ ASKED: dict[str, tuple[list[str], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", ASKED)
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_invalid_requests_exit_with_2_and_one_line(
     mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words, expected = ASKED[mistake]
+    words, expected = MISTAKES[mistake]
     refused(fedopt(*words), *expected)
     assert list(tmp_path.iterdir()) == []  # and nothing was begun
 

@@ -20,7 +20,7 @@ from fedopt.data.synthetic import emnist as synthetic_emnist
 
 
 def by_hand(model: torch.nn.Module, split: str) -> tuple[list[int], list[float]]:
-    """Examples and accuracy of each writer, computed with nothing but the model and the data."""
+    """Examples and accuracy of each writer, computed from the model and the data alone."""
     counts, accuracies = [], []
     for writer in range(WRITERS):
         pixels, labels = synthetic_emnist.examples(split, writer).values()

@@ -191,7 +191,7 @@ def test_full_disk_ends_the_run_with_exit_code_1_and_no_partial_file(
     assert "Traceback" not in done.err
     assert temporary_files(out) == []
     assert json.loads((out / "run.json").read_text())["status"] == "failed"
-    done = run_small(out)  # with room again
+    done = run_small(out)  # with enough space again
     assert json.loads(done.out)["x_sha256"] == finished_run.summary["x_sha256"]
 
 

@@ -30,7 +30,7 @@ def test_only_visited_clients_have_rows_and_old_rows_are_removed(tmp_path: Path)
     last = {i: max(t for t in range(ROUNDS) if i in uniform(0, t, 24, 6)) for i in visited_clients(ROUNDS)}
     assert dict(rows(tmp_path / "one")) == last
     assert len(rows(tmp_path / "one")) == len(last), "one row each"
-    # The checkpoint of round 4 needs a second row of those who were seen in the fifth round and before.
+    # The checkpoint of round 4 needs a second row of the clients that were visited before and in the fifth round.
     fifth = set(uniform(0, 4, 24, 6))
     assert len(rows(tmp_path / "two")) == len(last) + len(fifth & visited_clients(4))
 
@@ -72,7 +72,7 @@ Usage = namedtuple("Usage", "total used free")
 def test_run_is_refused_before_round_0_if_rows_do_not_fit_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Visited: 24 (1 - (3/4)^5) = 18 clients of 848 bytes each, and more while rounds are under way."""
+    """Visited: 24 (1 - (3/4)^5) = 18 clients of 848 bytes each, and more while rounds are running."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - 15_000, 15_000))
     with pytest.raises(RunError, match=r"18 clients needs .* GB.*disk") as caught:
         train("scaffold", tmp_path / "run")
@@ -85,13 +85,13 @@ def test_run_is_refused_before_round_0_if_rows_do_not_fit_on_the_disk(
 def test_existing_rows_are_not_counted_twice_when_a_run_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A disk with room for the run from its beginning has room for the rest of it."""
+    """A disk with enough space for a whole run has enough space for the rest of it."""
     settings = {"rounds": 20, "clients_per_round": 12, "client.steps": 1}
-    room = 4 * small.D * (24 + 2 * 12) + 1000  # every client's row, and two rounds under way
+    space = 4 * small.D * (24 + 2 * 12) + 1000  # every client's row, and two running rounds
 
     def usage(path: Path) -> Usage:
         used = sum(4 * small.D for p in (tmp_path / "run" / "clients").glob("*"))
-        return Usage(room, used, room - used)
+        return Usage(space, used, space - used)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     interrupted("scaffold", tmp_path / "run", 1, after=10, settings=settings)

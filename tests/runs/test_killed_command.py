@@ -25,7 +25,7 @@ KILLED = {
 
 
 def test_killed_command_resumes_to_the_result_of_an_uninterrupted_one(tmp_path: Path):
-    """SCAFFOLD on the CNN: a row of round 4 on disk, and no line of it, tell that it was under way."""
+    """SCAFFOLD on the CNN. Round 4 was running: it has a row on disk and no line in metrics.jsonl."""
     settings = [word for key, value in KILLED.items() for word in ("--set", f"{key}={value}")]
     out = tmp_path / "run"
     words = ["run", "emnist_cr", "--algorithm", "scaffold", "--rounds", "5", "--seed", "1", *settings]

@@ -137,7 +137,7 @@ def test_model_without_options_can_be_trained_and_resumed(tmp_path: Path):
 
 
 def test_old_result_is_removed_while_a_run_is_extended(tmp_path: Path):
-    """Whoever looks at it meanwhile sees the mean so far, not the one of the shorter run."""
+    """While a run is extended, records show the mean so far, not that of the shorter run."""
     train("fedyogi", tmp_path / "run", settings={"rounds": 3})
     assert {"value", "x_sha256"} <= read_info(tmp_path / "run").keys()
     seen: list[dict[str, Any]] = []

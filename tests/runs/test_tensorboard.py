@@ -30,7 +30,7 @@ COUNTS = "clients rejected skipped examples bytes_down bytes_up bytes_total clie
 
 
 class Plug(Exception):
-    """Somebody pulls the plug."""
+    """Simulates a crash."""
 
 
 def pull_after(round: int) -> Callable[[Step], None]:
@@ -111,7 +111,7 @@ def test_event_files_can_be_added_later_and_are_always_continued(tmp_path: Path)
     assert not (tmp_path / "run/tensorboard").exists()
     assert (
         train(tmp_path / "run", 3).x_sha256 == plain.x_sha256
-    )  # finished: the events are written all the same
+    )  # finished: the events are written nevertheless
     assert same(tmp_path / "run")
     train(tmp_path / "run", ROUNDS, tensorboard=False)
     assert same(tmp_path / "run") and len(read(tmp_path / "run")["train/loss"]) == ROUNDS

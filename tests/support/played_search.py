@@ -40,7 +40,7 @@ class PlayedSearch:
     def _run(self, batch: Batch) -> Scores:
         self.batches.append(batch)
         for item in batch.items:
-            assert item.until > self.rounds.get(item.trial.key, 0)  # nothing is asked for twice
+            assert item.until > self.rounds.get(item.trial.key, 0)  # no item is requested twice
             self.rounds[item.trial.key] = item.until
         return [self._loss(item.trial, item.until) for item in batch.items]
 

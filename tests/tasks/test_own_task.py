@@ -117,14 +117,14 @@ def test_clients_as_mapping_and_as_function_give_the_same_result() -> None:
 
 
 def test_client_function_is_called_only_for_sampled_clients() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def read(name: str) -> tuple[np.ndarray, np.ndarray]:
-        asked.append(name)
+        requested.append(name)
         return examples(name)
 
     train(make_task(clients=read, client_ids=[f"client{n}" for n in range(1000)]), rounds=2)
-    assert len(asked) == 2 * 3
+    assert len(requested) == 2 * 3
 
 
 def test_clients_may_be_tensors_and_lists() -> None:

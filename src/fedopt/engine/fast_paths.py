@@ -2,7 +2,7 @@
 
 An algorithm is defined in `fedopt.algorithms`, and its functions are the reference. The engine asks this
 registry whether it may replace a part of a round by a faster computation. Every entry states the condition
-under which its result is exact. "Exact" means equal to the bit, or, where the entry says so, equal up to
+under which its result is exact. "Exact" means equal to the bit, or, where the entry states it, equal up to
 rounding.
 """
 

@@ -35,6 +35,6 @@ def default_rates(task: Task, algorithm: str, client: str, server: str) -> Defau
         rates = DefaultRates(10.0**column.client_lr, 10.0**column.server_lr, tau)
     if client not in ("sgd", "sgdm"):  # the paper's client rates are for SGD
         rates = rates._replace(client_lr=0.001)
-    if algorithm == "centralized":  # the server takes over the model of its only client
+    if algorithm == "centralized":  # the new model is that of the only client
         rates = rates._replace(server_lr=1.0)
     return rates

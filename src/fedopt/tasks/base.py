@@ -89,7 +89,7 @@ class Task:
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # counts tokens, for weighting=tokens
     paper: PaperSettings | None = None
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # allowed values of options, by key
-    touched: Touched | None = None  # for models of which a client uses few rows
+    touched: Touched | None = None  # for models whose clients use only a few rows
     penalty: Callable[[nn.Module], Tensor] | None = None  # added to the objective, not to the logged loss
 
     @property

@@ -6,7 +6,7 @@ algorithm runs as it is written. Clients may have any number of steps, and each 
 augmentation and dropout. The results are those of `serial` up to rounding, because products of stacked
 matrices are summed in another order.
 
-A model that cannot be stacked is trained one client after the other; `fallback_reason` says why.
+A model that cannot be stacked is trained one client after the other; `fallback_reason` gives the reason.
 """
 
 from __future__ import annotations
