@@ -30,7 +30,6 @@ from fedopt.bench.environment import current_commit, describe_machine
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import build_workload
 from fedopt.engine.allocation import ENVIRONMENT
-from fedopt.engine.executors import load_balancing
 from fedopt.engine.fast_paths import (
     CLIENT_ON_SPARSE_ROWS,
     IN_PLACE_SGD,
@@ -190,10 +189,6 @@ def measure(repeats: int) -> list[Comparison]:
     with ExitStack() as stack:
         plain, fast = (run_on_workers("so_lr", stack, without) for without in ([SERVER_ON_SPARSE_ROWS], []))
         results.append(compare(SERVER_ON_SPARSE_ROWS.name, "round of so_lr", plain, fast, 5 * repeats))
-    with ExitStack() as stack:
-        fast = run_on_workers("emnist_ae", stack)
-        plain = with_attribute(fast, load_balancing, "_TOLERANCE", float("inf"))
-        results.append(compare("load balancing", "round of emnist_ae", plain, fast, 3 * repeats))
     step = network_step(CharacterCNN())
     plain = network_step(_TorchDropout())
     results.append(compare("dropout from bytes", "step of the CNN", plain, step, repeats))
@@ -209,7 +204,7 @@ def table(results: list[Comparison]) -> list[str]:
         f"{machine['cpu']}, torch {machine['torch']}, one thread; `python benchmarks/fast_paths.py`. Clients "
         f"and networks take up to {STEPS} steps; rounds are those of the paper, on two workers.",
         "",
-        "| what | where | plain | fast | ratio |",
+        "| fast path | measured on | plain | fast | ratio |",
         "|---|---|---:|---:|---:|",
         *(
             f"| {s.what} | {s.where} | {s.plain * 1e3:.3g} ms | {s.fast * 1e3:.3g} ms | {s.ratio:.2f} |"

@@ -110,12 +110,6 @@ def test_augmentation_generator_depends_on_seed_round_client_and_epoch():
     assert len(set(drawn)) == len(drawn) == 8
 
 
-def test_cost_of_a_client_is_its_examples_and_half_a_batch() -> None:
-    assert LocalWork(20).cost(100) == 110
-    assert LocalWork(20, epochs=3).cost(100) == 310
-    assert LocalWork(20, steps=4).cost(100) == LocalWork(20, steps=4).cost(7) == 90
-
-
 @pytest.mark.parametrize(("drop_last", "stops"), [(True, [4, 8]), (False, [4, 8, 10])])
 def test_full_gradient_averages_the_batches_that_are_trained(drop_last: bool, stops: list[int]):
     """Ten examples in batches of four: the last two count only if short batches are kept."""

@@ -30,7 +30,7 @@ def test_only_visited_clients_have_rows_and_old_rows_are_removed(tmp_path: Path)
     last = {i: max(t for t in range(ROUNDS) if i in uniform(0, t, 24, 6)) for i in visited_clients(ROUNDS)}
     assert dict(rows(tmp_path / "one")) == last
     assert len(rows(tmp_path / "one")) == len(last), "one row each"
-    # The checkpoint of round 4 needs a second row of the clients that were visited before and in the fifth round.
+    # The checkpoint of round 4 needs a second row of clients visited both before and in the fifth round.
     fifth = set(uniform(0, 4, 24, 6))
     assert len(rows(tmp_path / "two")) == len(last) + len(fifth & visited_clients(4))
 

@@ -133,7 +133,7 @@ def by_label(labels: Labels, clients: int, labels_per_client: int, seed: int = 0
         )
     shares, more = divmod(clients * labels_per_client, len(S))
     order = draw.permutation(list(S))
-    left = {int(y): shares + (k < more) for k, y in enumerate(order)}  # clients that have yet to receive the label
+    left = {int(y): shares + (k < more) for k, y in enumerate(order)}  # clients still to serve
     short = next((y for y, share in left.items() if len(S[y]) < share), None)
     if short is not None:
         name = _values(labels)[S[short][0]]

@@ -45,11 +45,6 @@ class LocalWork:
             return 0
         return self.steps if self.steps is not None else self.epochs * per_epoch
 
-    def cost(self, examples: int) -> float:
-        """Return the expected cost of a client in examples. The overhead is about half a batch."""
-        trained = self.epochs * examples if self.steps is None else self.steps * self.batch_size
-        return trained + self.batch_size / 2
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -87,7 +87,7 @@ def run_round(
     round = Round(t, eta_l, eta, len(cohort), population)
 
     mean, tally = BlockedMean(), _Tally(clients)
-    jobs = [ClientJob(round, i, int(clients.sizes[i])) for i in cohort]
+    jobs = [ClientJob(round, i) for i in cohort]
     for client, vectors in setup.executor.map(jobs, algorithm.sent(state), setup.table.read):
         if not tally.accepts(client, vectors):
             mean.skip()

@@ -34,7 +34,6 @@ class ClientJob(NamedTuple):
 
     round: Round
     client: int
-    examples: int = 0  # number of examples of the client, for load balancing
 
 
 class SampleJob(NamedTuple):

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -17,8 +16,6 @@ import small
 import torch
 from worker_pool import Pool
 
-from fedopt.engine.executors import processes
-from fedopt.engine.executors.load_balancing import JobQueues
 from fedopt.engine.executors.processes import Processes
 from fedopt.engine.round import run_round
 from fedopt.errors import DataError, ModelError, WorkerError
@@ -33,22 +30,6 @@ ALL_CLIENTS = {"rounds": 1, "clients_per_round": 24, "client.steps": 1}  # 24 cl
 def in_order(clients: int = 24) -> list[int]:
     """Return all clients, the largest first (all sizes differ)."""
     return sorted(range(clients), key=lambda i: -small.sizes(clients)[i])
-
-
-def test_clients_are_balanced_by_their_cost(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorded: list[list[float]] = []
-
-    class RecordingQueues(JobQueues):
-        def __init__(self, costs: Sequence[float], workers: int) -> None:
-            recorded.append(list(costs))
-            super().__init__(costs, workers)
-
-    monkeypatch.setattr(processes, "JobQueues", RecordingQueues)
-    settings = {"rounds": 1, "clients_per_round": 24, "client.epochs": 2, "eval.sample": 0}
-    small.run(pool(2), settings=settings)
-    batch = small.SETTINGS["client.batch_size"]
-    expected = [2 * n + batch / 2 for n in sorted(small.sizes(24), reverse=True)]
-    assert expected in recorded
 
 
 @pytest.mark.parametrize("case", small.CASES)

@@ -15,6 +15,7 @@ import pickle
 import shutil
 import sys
 import traceback
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +28,6 @@ import torch.multiprocessing as multiprocessing
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.executors.base import Kept, nothing_kept
-from fedopt.engine.executors.load_balancing import JobQueues
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Worker, initial_vector, one_line
 from fedopt.engine.worker_server import start_worker_server
@@ -137,7 +137,7 @@ class Processes:
         self._drain()
         self.start()
         d = len(initial_vector(problem))
-        self._local, self._client_ids = problem.local, federation.train.ids
+        self._client_ids = federation.train.ids
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
         self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept before, returned, kept
@@ -187,26 +187,25 @@ class Processes:
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         self._drain()
         self._sent.write(0, sent)
-        queues = JobQueues([self._cost(job) for job in jobs], len(self._workers))
+        waiting = deque(range(len(jobs)))  # a cohort is ordered by size: the largest clients start first
         replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
         deaths: dict[int, int] = {}
 
         def dispatch_jobs() -> None:
-            for index, worker in enumerate(self._workers):
-                if worker.job is None:
-                    number = queues.next_job(index, before=position + self._slots)
-                    if number is not None:
-                        self._dispatch(worker, number, jobs[number], kept)
+            for worker in self._workers:
+                if worker.job is None and waiting and waiting[0] < position + self._slots:
+                    number = waiting.popleft()
+                    self._dispatch(worker, number, jobs[number], kept)
 
         for position in range(len(jobs)):
             with self._ended_by_interrupts():
                 dispatch_jobs()
                 while position not in replies:
-                    for index, number in self._collect(replies):
+                    for number in self._collect(replies):
                         deaths[number] = deaths.get(number, 0) + 1
                         if deaths[number] == _MAX_DEATHS_PER_JOB:
                             raise self._repeated_death(jobs[number])
-                        queues.put_back(index, number)
+                        waiting.appendleft(number)
                     dispatch_jobs()  # workers continue while the caller uses the result
             reply, lengths = replies.pop(position)
             yield reply, self._shared.read(self._first(position) + self._keeps, lengths)
@@ -234,9 +233,6 @@ class Processes:
         """Return the index of a job's first vector. Slots are used in turn."""
         return number % self._slots * self._per_slot
 
-    def _cost(self, job: Job) -> float:
-        return self._local.cost(job.examples) if isinstance(job, ClientJob) else 1.0
-
     def close(self) -> None:
         for worker in self._workers:
             worker.stop()
@@ -252,8 +248,8 @@ class Processes:
         except OSError:
             pass  # the worker has died; _collect detects it, and the job runs again
 
-    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[tuple[int, int]]:
-        """Wait for workers, store finished jobs and replace dead workers. Return their indices and jobs."""
+    def _collect(self, replies: dict[int, tuple[Any, tuple[int, ...]]]) -> list[int]:
+        """Wait for workers, store finished jobs and replace dead workers. Return their jobs."""
         lost = []
         busy = {worker.connection: i for i, worker in enumerate(self._workers) if worker.job is not None}
         for connection in wait(list(busy)):
@@ -263,7 +259,7 @@ class Processes:
                 number, reply, lengths, failure = worker.connection.recv()
             except (EOFError, OSError):
                 assert worker.job is not None
-                lost.append((index, worker.job))
+                lost.append(worker.job)
                 self._replace(index)
                 continue
             if number is not None:  # None: a new worker is ready

@@ -130,7 +130,7 @@ class StackedModel:
         self._pads_inputs = declares(module, "zero_padded_inputs")
 
     def inspect(self, inputs: Tensor, targets: Tensor) -> int:
-        """Determine from one batch whether batches can be padded. Return the floats its forward pass saves."""
+        """Determine whether batches can be padded. Return the floats that a forward pass saves."""
         saved: dict[int, int] = {}  # by address: a recurrent layer saves its weights at every step
 
         def count(t: Tensor) -> Tensor:
