@@ -2,6 +2,7 @@
 
 from fedopt.api.groups import RunGroup, compare, compare_requests, run_seeds
 from fedopt.api.inspection import evaluate, export, report, write_page
+from fedopt.api.resuming import resume
 from fedopt.api.training import default_directory, run, run_prepared
 from fedopt.api.tuning import BestTrial, TuningResult, sweep
 from fedopt.runs.evaluation import Evaluation
@@ -24,6 +25,7 @@ __all__ = [
     "load",
     "own_task",
     "report",
+    "resume",
     "run",
     "run_prepared",
     "run_seeds",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from fedopt.display.table import comparison_table, explanation, to_text_table
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.devices import vectorised_on
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
+from fedopt.files import disk_errors, write_atomically
 from fedopt.references import file_name
 from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
@@ -24,6 +26,8 @@ from fedopt.runs.records import RunRecord, read_run
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
 from fedopt.text_table import NotebookDisplay, TextTable
+
+GROUP = "group.json"  # the requests of several runs, in their directory
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def run_seeds(
     jobs = _seed_jobs(request, seeds, Path())
     out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
     _refuse_runs([out])
+    _write_group(out, "seeds", [request], list(seeds))
     return _run_all(jobs, executor, workers, out, progress)
 
 
@@ -175,10 +180,19 @@ def compare_requests(
         out = Path("runs") / file_name(task) / f"compare-{digest}"
     if seeds is not None:
         _refuse_runs([out, *(out / file_name(name) for name in names)])
+    _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
     group = _run_all(jobs, executor, workers, out, progress)
     page = out / "report.html"
     write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
     return replace(group, report=page)
+
+
+def _write_group(out: Path, kind: str, requests: Sequence[RunRequest], seeds: list[int] | None) -> None:
+    """Record the requests, so that `fedopt resume` can start the runs that are missing."""
+    document = {"kind": kind, "requests": [request.document() for request in requests], "seeds": seeds}
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / GROUP, json.dumps(document, indent=2, default=str) + "\n")
 
 
 def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[_Job]:

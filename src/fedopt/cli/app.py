@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli import bench, data, reproduce, runs, sweep
+from fedopt.cli import bench, data, new, reproduce, resume, runs, sweep
 from fedopt.cli.options import typed_command
 from fedopt.engine.allocation import keep_freed_memory
 from fedopt.errors import FedoptError, UserCodeError, UserError
 from fedopt.runs.interrupts import SignalHandler
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Federated optimization: train, compare and tune algorithms on federated data.",
@@ -39,6 +38,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     runs.run,
     runs.compare,
     sweep.sweep,
+    resume.resume,
     runs.eval,
     runs.export,
     runs.report,
@@ -46,6 +46,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     bench.bench,
     runs.tasks,
     runs.algorithms,
+    new.new,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -10,10 +10,16 @@ from typing import Annotated, Any
 
 import typer
 
+from fedopt.cli.completion import complete_task
 from fedopt.errors import ConfigError, unknown
 
 TaskArgument = Annotated[
-    str, typer.Argument(help="A task of `fedopt tasks`, or module:name of your own.", metavar="TASK")
+    str,
+    typer.Argument(
+        help="A task of `fedopt tasks`, or module:name of your own.",
+        metavar="TASK",
+        autocompletion=complete_task,
+    ),
 ]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Total number of rounds; default: the task's own number.")]

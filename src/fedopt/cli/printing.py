@@ -14,7 +14,6 @@ from fedopt.display.table import comparison_table, explanation, wide_console
 from fedopt.formatting import metric_unit
 from fedopt.runs.records import LAST_ROUNDS
 from fedopt.runs.result import RunResult
-from fedopt.tasks import find_task
 
 
 def result_text(result: RunResult) -> str:
@@ -36,24 +35,25 @@ def result_text(result: RunResult) -> str:
     return "\n".join(lines)
 
 
-def seeds_json(task: str, algorithm: str, group: RunGroup) -> dict[str, Any]:
+def seeds_json(group: RunGroup) -> dict[str, Any]:
     """The JSON object of `fedopt run --seeds`."""
+    info = group.records()[0].info
     return {
-        "task": task,
-        "algorithm": algorithm,
-        "metric": find_task(task).metric,
+        "task": info["task"],
+        "algorithm": info["algorithm"],
+        "metric": info["metric"],
         "runs": [result.summary() for result in group.results],
         **_interval_json(group.results),
     }
 
 
-def comparison_json(group: RunGroup, several_seeds: bool) -> dict[str, Any]:
+def comparison_json(group: RunGroup) -> dict[str, Any]:
     """The JSON object of `fedopt compare`. With several seeds it has the mean of each algorithm."""
     document: dict[str, Any] = {
         "runs": [result.summary() for result in group.results],
         "report": str(group.report),
     }
-    if several_seeds:
+    if any(path.name.startswith("seed-") for path in group.paths):
         names = dict.fromkeys(result.algorithm for result in group.results)
         document["groups"] = [
             {"algorithm": name} | _interval_json([r for r in group.results if r.algorithm == name])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedopt.cli.completion import complete_algorithm, complete_algorithms
 from fedopt.cli.options import (
     Data,
     Device,
@@ -39,7 +40,11 @@ if TYPE_CHECKING:
 def run(
     task: TaskArgument,
     algorithm: Annotated[
-        str, typer.Option(help="An algorithm of `fedopt algorithms`, or module:name of your own.")
+        str,
+        typer.Option(
+            help="An algorithm of `fedopt algorithms`, or module:name of your own.",
+            autocompletion=complete_algorithm,
+        ),
     ] = "fedavg",
     rounds: Rounds = None,
     seed: Seed = None,
@@ -88,7 +93,7 @@ def run(
             request, several_seeds, executor=executor, workers=workers, out=out, progress=True
         )
         if as_json:
-            typer.echo(json.dumps(printing.seeds_json(task, algorithm, group)))
+            typer.echo(json.dumps(printing.seeds_json(group)))
         else:
             printing.print_seeds(group)
         _raise_failures(group)
@@ -114,7 +119,10 @@ def run(
 
 def compare(
     task: TaskArgument,
-    algorithms: Annotated[str, typer.Option(help="Comma-separated names.", metavar="A,B,...")],
+    algorithms: Annotated[
+        str,
+        typer.Option(help="Comma-separated names.", metavar="A,B,...", autocompletion=complete_algorithms),
+    ],
     rounds: Rounds = None,
     seed: Seed = None,
     seeds: Seeds = None,
@@ -159,7 +167,7 @@ def compare(
         requests, seeds=several_seeds, executor=executor, workers=workers, out=out, progress=True
     )
     if as_json:
-        typer.echo(json.dumps(printing.comparison_json(group, several_seeds is not None)))
+        typer.echo(json.dumps(printing.comparison_json(group)))
     else:
         printing.print_comparison(group)
     _raise_failures(group)

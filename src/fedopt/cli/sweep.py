@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedopt.cli.completion import complete_algorithms
 from fedopt.cli.options import (
     Data,
     Json,
@@ -27,7 +28,12 @@ from fedopt.cli.options import (
 
 def sweep(
     task: TaskArgument,
-    algorithm: Annotated[str, typer.Option(help="Names, separated by commas.", metavar="A,B,...")],
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            help="Names, separated by commas.", metavar="A,B,...", autocompletion=complete_algorithms
+        ),
+    ],
     grid: Annotated[
         str,
         typer.Option(

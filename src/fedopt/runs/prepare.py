@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +66,17 @@ class RunRequest:
 
     def with_settings(self, **settings: Any) -> RunRequest:
         return replace(self, settings={**self.settings, **settings})
+
+    def document(self) -> dict[str, Any]:
+        """The request as plain values, with the names of objects."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        names = {"task": self.task_name, "algorithm": self.algorithm_name}
+        return values | names | {"init": None if self.init is None else str(self.init)}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> RunRequest:
+        init = document["init"]
+        return cls(**{**document, "init": None if init is None else Path(init)})
 
     def command(self, out: Path) -> str:
         """The `fedopt run` command that reproduces this run in `out`.

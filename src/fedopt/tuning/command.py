@@ -209,5 +209,6 @@ def _write_plan(request: SweepRequest, plans: Sequence[AlgorithmPlan], out: Path
             for plan in plans
         },
         "budget": request.trials,
+        "given_grid": request.grid,
     }
     write_atomically(out / SWEEP, json.dumps(document, indent=2, default=str) + "\n")

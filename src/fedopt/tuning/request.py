@@ -38,6 +38,14 @@ class SweepRequest(NamedTuple):
     tensorboard: bool = False
     log: tuple[str, ...] = ()  # other loggers
 
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> SweepRequest:
+        """The request of a sweep.json. The names of objects are not resolved."""
+        keys = ("task", "algorithms", "settings", "seeds", "select", "search", "keep", "tensorboard")
+        values = {key: document[key] for key in keys}
+        data = None if document["data"] in ("synthetic", "own") else document["data"]
+        return cls(**values, grid=document["given_grid"], data=data, trials=document["budget"])
+
     @property
     def task_name(self) -> str:
         return self.task if isinstance(self.task, str) else self.task.name

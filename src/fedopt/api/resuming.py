@@ -1,0 +1,121 @@
+"""Resume runs, comparisons and sweeps from their directories: `fedopt.resume`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fedopt.algorithms import ALGORITHMS
+from fedopt.api.groups import GROUP, RunGroup, compare_requests, run_seeds
+from fedopt.api.training import run_prepared, shows_progress
+from fedopt.api.tuning import TuningResult
+from fedopt.errors import RunDirectoryError
+from fedopt.references import is_reference
+from fedopt.runs import checkpoint as checkpoints
+from fedopt.runs.build_problem import build_problem
+from fedopt.runs.config import read_config
+from fedopt.runs.discover import SWEEP
+from fedopt.runs.prepare import PreparedRun, RunRequest
+from fedopt.runs.records import read_run
+from fedopt.runs.result import RunResult
+from fedopt.tasks import TASKS, find_task
+from fedopt.tuning.command import sweep as run_sweep
+from fedopt.tuning.request import SweepRequest
+
+
+def resume(
+    directory: str | os.PathLike[str],
+    *,
+    executor: str = "serial",
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> RunResult | RunGroup | TuningResult:
+    """Continue what is unfinished in a directory of `fedopt.run`, `compare` or `sweep`.
+
+    The directory knows everything else. A run that was started with a task or algorithm object is resumed by
+    the call that started it.
+
+    Args:
+        directory: a run directory, or the directory of a comparison or a sweep.
+        executor, workers, progress: as for `fedopt.run`.
+    """
+    path = Path(directory)
+    if (path / "config.toml").is_file():
+        return _resume_run(path, executor, workers, shows_progress(progress))
+    if (path / SWEEP).is_file():
+        return _resume_sweep(path, workers, shows_progress(progress))
+    if (path / GROUP).is_file():
+        return _resume_group(path, executor, workers, shows_progress(progress))
+    raise RunDirectoryError(
+        f"{path} is not the directory of a run, a comparison or a sweep; name one of them", path=path
+    )
+
+
+def _resume_run(path: Path, executor: str, workers: int | None, progress: bool) -> RunResult:
+    config, command = read_config(path / "config.toml"), str(read_run(path).info.get("command", ""))
+    _check_names(path, config.task, [config.algorithm])
+    if config.init != "seed" and not checkpoints.rounds(path / "checkpoints"):
+        raise RunDirectoryError(
+            f"{path} has no checkpoint, and its initial weights are in a file; repeat its command: {command}",
+            path=path,
+        )
+    task = find_task(config.task)
+    prepared = PreparedRun(config, build_problem(task, config), task.better, None)
+    return run_prepared(
+        prepared, executor=executor, workers=workers, out=path, command=command, progress=progress
+    )
+
+
+def _resume_group(path: Path, executor: str, workers: int | None, progress: bool) -> RunGroup:
+    document = _read_json(path / GROUP)
+    try:
+        requests = [RunRequest.from_document(request) for request in document["requests"]]
+        kind, seeds = document["kind"], document["seeds"]
+    except (KeyError, TypeError) as error:
+        raise _damaged(path / GROUP, error) from error
+    for request in requests:
+        _check_names(path, request.task_name, [request.algorithm_name])
+    if kind == "seeds":
+        return run_seeds(requests[0], seeds, executor=executor, workers=workers, out=path, progress=progress)
+    return compare_requests(
+        requests, seeds=seeds, executor=executor, workers=workers, out=path, progress=progress
+    )
+
+
+def _resume_sweep(path: Path, workers: int | None, progress: bool) -> TuningResult:
+    document = _read_json(path / SWEEP)
+    try:
+        request = SweepRequest.from_document(document)
+    except (KeyError, TypeError) as error:
+        raise _damaged(path / SWEEP, error) from error
+    _check_names(path, request.task_name, request.algorithm_names)
+    return TuningResult(run_sweep(request, workers, path, quiet=not progress))
+
+
+def _check_names(path: Path, task: str, algorithms: list[str]) -> None:
+    """Refuse runs of objects of a Python program."""
+    unknown = [name for name in algorithms if name not in ALGORITHMS and not is_reference(name)]
+    if task not in TASKS and not is_reference(task):
+        unknown.insert(0, task)
+    if unknown:
+        raise RunDirectoryError(
+            f"{path} was started in Python with the object {unknown[0]!r}, which it does not contain; repeat "
+            "the call that started it, with the same directory",
+            path=path,
+        )
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise _damaged(file, error) from error
+    if not isinstance(document, dict):
+        raise _damaged(file, "expected one JSON object")
+    return document
+
+
+def _damaged(file: Path, reason: object) -> RunDirectoryError:
+    return RunDirectoryError(f"{file} is damaged ({reason}); repeat the command", path=file.parent)

@@ -1,0 +1,40 @@
+"""The command `fedopt resume`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedopt.cli.options import ExecutorName, Json, Workers
+from fedopt.errors import RunError
+
+
+def resume(
+    directory: Annotated[
+        Path, typer.Argument(help="A run, a comparison, several seeds or a sweep.", metavar="DIR")
+    ],
+    workers: Workers = None,
+    executor: ExecutorName = "processes",
+    as_json: Json = False,
+) -> None:
+    """Continue what is unfinished in DIR. Everything else is read from the directory."""
+    from fedopt import api
+    from fedopt.cli import printing
+    from fedopt.runs.result import RunResult
+    from fedopt.tuning.results import summary
+    from fedopt.tuning.table import print_sweep
+
+    result = api.resume(directory, executor=executor, workers=workers, progress=True)
+    if isinstance(result, RunResult):
+        typer.echo(json.dumps(result.summary()) if as_json else printing.result_text(result))
+    elif isinstance(result, api.TuningResult):
+        typer.echo(json.dumps(summary(result.sweep))) if as_json else print_sweep(result.sweep)
+    else:
+        document = printing.seeds_json if result.report is None else printing.comparison_json
+        show = printing.print_seeds if result.report is None else printing.print_comparison
+        typer.echo(json.dumps(document(result))) if as_json else show(result)
+        if result.failures:
+            raise RunError("; ".join(result.failures))
