@@ -65,10 +65,13 @@ MISTAKES: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "no workers": (["run", "emnist_cr", "--workers", "0"], ("workers", "at least 1", "0")),
     "data that is not there": (["run", "emnist_cr", "--data", "no/such/place"], ("no/such/place",)),
     "weights that are not there": (["run", "emnist_cr", "--init", "no.safetensors"], ("no.safetensors",)),
-    "a directory below a device": (["run", "emnist_cr", "--out", "/dev/null/x"], ("/dev/null/x", "--out")),
+    "a directory below a device": (
+        ["run", "emnist_cr", "--out", "/dev/null/x"],
+        ("/dev/null/x", "another directory"),
+    ),
     "a comparison below a device": (
         ["compare", "emnist_cr", "--algorithms", "fedavg", "--out", "/dev/null/x"],
-        ("/dev/null/x", "--out"),
+        ("/dev/null/x", "another directory"),
     ),
     "one seed and several": (
         ["run", "emnist_cr", "--seed", "1", "--seeds", "0:5"],
@@ -87,8 +90,8 @@ MISTAKES: dict[str, tuple[list[str], tuple[str, ...]]] = {
         ["run", "shakespeare", "--data", "shakespeer"],
         ("'shakespeer' is neither", "fedopt data list"),
     ),
-    "an evaluation of nothing": (["eval", "no/run"], ("no/run", "fedopt run --out")),
-    "an export of nothing": (["export", "no/run"], ("no/run", "fedopt run --out")),
+    "an evaluation of nothing": (["eval", "no/run"], ("no/run", "fedopt run")),
+    "an export of nothing": (["export", "no/run"], ("no/run", "fedopt run")),
 }
 
 

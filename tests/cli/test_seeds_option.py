@@ -13,7 +13,7 @@ from typed import SeededRuns, fedopt, refused, run_small, small_command
 
 def test_runs_of_several_seeds_equal_single_runs(seeded_runs: SeededRuns, tmp_path: Path) -> None:
     assert seeded_runs.done.code == 0, seeded_runs.done.err
-    assert sorted(entry.name for entry in seeded_runs.path.iterdir()) == ["seed-1", "seed-2"]
+    assert sorted(entry.name for entry in seeded_runs.path.iterdir()) == ["group.json", "seed-1", "seed-2"]
     printed = json.loads(seeded_runs.done.out)
     assert [result["seed"] for result in printed["runs"]] == [1, 2]
     alone = json.loads(run_small(tmp_path / "alone", "--seed", "2", rounds=2).out)
@@ -43,7 +43,8 @@ def test_more_seeds_are_added_to_existing_ones(seeded_runs: SeededRuns, tmp_path
     done = fedopt(*words)
     assert done.code == 0, done.err
     assert done.err.count("is finished: 2 rounds") == 1
-    assert sorted(entry.name for entry in out.iterdir()) == ["seed-1", "seed-2", "seed-4"]
+    assert sorted(entry.name for entry in out.iterdir()) == ["group.json", "seed-1", "seed-2", "seed-4"]
+    assert json.loads((out / "group.json").read_text())["seeds"] == [1, 2, 4]
     values = [json.loads((out / name / "run.json").read_text())["value"] for name in ("seed-2", "seed-4")]
     first = done.out.splitlines()[0]
     assert first.startswith(f"accuracy  {50 * sum(values):.1f} % ± ") and "2 seeds, 95 % interval" in first
@@ -58,7 +59,7 @@ def test_default_directory_of_several_seeds_ignores_the_seed(
         done = fedopt(*small_command("run", "--rounds", "1", "--seeds", seeds))
         assert done.code == 0, done.err
     (out,) = (tmp_path / "runs/emnist_cr").iterdir()
-    assert sorted(entry.name for entry in out.iterdir()) == ["seed-0", "seed-1"]
+    assert sorted(entry.name for entry in out.iterdir()) == ["group.json", "seed-0", "seed-1"]
 
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fedopt.display.table import comparison_table, explanation, to_text_table
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.devices import vectorised_on
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
-from fedopt.files import disk_errors, write_atomically
+from fedopt.files import write_atomically
 from fedopt.references import file_name
 from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
@@ -188,11 +188,26 @@ def compare_requests(
 
 
 def _write_group(out: Path, kind: str, requests: Sequence[RunRequest], seeds: list[int] | None) -> None:
-    """Record the requests, so that `fedopt resume` can start the runs that are missing."""
+    """Record the requests, so that `fedopt resume` can start the runs that are missing.
+
+    Seeds that an earlier call has recorded stay.
+    """
     document = {"kind": kind, "requests": [request.document() for request in requests], "seeds": seeds}
-    with disk_errors(out):
+    document = json.loads(json.dumps(document, default=str))
+    file = out / GROUP
+    try:
         out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / GROUP, json.dumps(document, indent=2, default=str) + "\n")
+        earlier = json.loads(file.read_bytes()) if file.is_file() else {}
+    except ValueError:
+        earlier = {}  # a damaged file is replaced
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write to {out}: {error.strerror}; choose another directory", path=out
+        ) from error
+    if seeds and isinstance(earlier, dict) and earlier.get("seeds"):
+        if {**earlier, "seeds": seeds} == document:
+            document["seeds"] = sorted({*earlier["seeds"], *seeds})
+    write_atomically(file, json.dumps(document, indent=2) + "\n")
 
 
 def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[_Job]:
