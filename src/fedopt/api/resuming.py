@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import read_config
 from fedopt.runs.discover import SWEEP
+from fedopt.runs.loggers import create_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.records import read_run
 from fedopt.runs.result import RunResult
@@ -28,7 +31,7 @@ from fedopt.tuning.request import SweepRequest
 def resume(
     directory: str | os.PathLike[str],
     *,
-    executor: str = "serial",
+    executor: str | None = None,
     workers: int | None = None,
     progress: bool | None = None,
 ) -> RunResult | RunGroup | TuningResult:
@@ -53,7 +56,7 @@ def resume(
     )
 
 
-def _resume_run(path: Path, executor: str, workers: int | None, progress: bool) -> RunResult:
+def _resume_run(path: Path, executor: str | None, workers: int | None, progress: bool) -> RunResult:
     config, command = read_config(path / "config.toml"), str(read_run(path).info.get("command", ""))
     _check_names(path, config.task, [config.algorithm])
     if config.init != "seed" and not checkpoints.rounds(path / "checkpoints"):
@@ -64,11 +67,29 @@ def _resume_run(path: Path, executor: str, workers: int | None, progress: bool) 
     task = find_task(config.task)
     prepared = PreparedRun(config, build_problem(task, config), task.better, None)
     return run_prepared(
-        prepared, executor=executor, workers=workers, out=path, command=command, progress=progress
+        prepared,
+        executor=executor,
+        workers=workers,
+        out=path,
+        command=command,
+        loggers=create_loggers(_recorded_loggers(command)),
+        progress=progress,
     )
 
 
-def _resume_group(path: Path, executor: str, workers: int | None, progress: bool) -> RunGroup:
+def _recorded_loggers(command: str) -> list[str]:
+    """The loggers of a recorded command.
+
+    >>> _recorded_loggers("fedopt run so_lr --log wandb,mlflow --rounds 5")
+    ['wandb', 'mlflow']
+    """
+    words = shlex.split(command)
+    names = [after for word, after in pairwise(words) if word == "--log"]
+    names += [word.removeprefix("--log=") for word in words if word.startswith("--log=")]
+    return [name.strip() for text in names for name in text.split(",") if name.strip()]
+
+
+def _resume_group(path: Path, executor: str | None, workers: int | None, progress: bool) -> RunGroup:
     document = _read_json(path / GROUP)
     try:
         requests = [RunRequest.from_document(request) for request in document["requests"]]

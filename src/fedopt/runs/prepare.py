@@ -75,8 +75,8 @@ class RunRequest:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunRequest:
-        init = document["init"]
-        return cls(**{**document, "init": None if init is None else Path(init)})
+        init, log = document["init"], tuple(document.get("log", ()))
+        return cls(**{**document, "init": None if init is None else Path(init), "log": log})
 
     def command(self, out: Path) -> str:
         """The `fedopt run` command that reproduces this run in `out`.

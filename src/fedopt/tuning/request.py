@@ -44,7 +44,8 @@ class SweepRequest(NamedTuple):
         keys = ("task", "algorithms", "settings", "seeds", "select", "search", "keep", "tensorboard")
         values = {key: document[key] for key in keys}
         data = None if document["data"] in ("synthetic", "own") else document["data"]
-        return cls(**values, grid=document["given_grid"], data=data, trials=document["budget"])
+        log = tuple(document.get("log", ()))
+        return cls(**values, grid=document["given_grid"], data=data, trials=document["budget"], log=log)
 
     @property
     def task_name(self) -> str:
