@@ -72,7 +72,9 @@ def run(
             None. The vectors are copies that stay valid. If a callback returns `fedopt.STOP`, the run ends
             after this round with a checkpoint, and the same call resumes it. If a callback raises an
             error, the run ends with a checkpoint and a `ModelError` that names the callback.
-        buffers: "refuse" or "freeze" models with running statistics.
+        buffers: treatment of running statistics, such as those of batch normalization: "refuse" (default);
+            "freeze" trains with the present ones; "average" takes the mean over clients; "local" (FedBN)
+            leaves them with each client, and evaluates with the mean over the last cohort.
         tensorboard: the same as log=["tensorboard"].
         log: loggers: "tensorboard" (event files in the run directory), "wandb", "mlflow", or objects with
             the methods of `RunLogger`. A resumed run logs each round once.

@@ -103,6 +103,7 @@ class ClientWork:
     def full_gradient(self, x: Vector) -> Vector:
         """Return the mean of the gradients of all batches at `x`. It does not count as training."""
         recorded = len(self._losses)
+        statistics = None if self._flat.statistics is None else self.read_statistics()
         local = self._problem.local
         n, size = len(self._arrays[0]), local.batch_size
         count = local.batches_per_epoch(n)
@@ -110,7 +111,20 @@ class ClientWork:
         rows = [np.arange(i * size, min((i + 1) * size, n)) for i in range(count)]
         total = sum((self.gradient(x, self._batch(r, augment)) for r in rows), torch.zeros_like(x))
         del self._losses[recorded:]
+        if statistics is not None:
+            self.write_statistics(statistics)
         return total / count
+
+    def read_statistics(self) -> Vector:
+        """Return the running statistics of the normalisation layers."""
+        assert self._flat.statistics is not None  # only algorithms that track them call this
+        return self._flat.statistics.read()
+
+    def write_statistics(self, values: Vector | None) -> None:
+        """Set the running statistics. None means those of the initial model."""
+        statistics = self._flat.statistics
+        assert statistics is not None
+        statistics.write(statistics.initial if values is None else values)
 
     def weight(self) -> float:
         """Return the weight of this client in the mean."""

@@ -36,16 +36,24 @@ def fixed_sample(split: Split, examples: int) -> Arrays:
     return split.gather(positions[:examples])
 
 
-def evaluate_sample(executor: Executor, x: Vector, examples: int) -> dict[str, float]:
-    """Return loss and metrics on the evaluation sample."""
+def evaluate_sample(
+    executor: Executor, x: Vector, examples: int, statistics: Vector | None = None
+) -> dict[str, float]:
+    """Return loss and metrics on the evaluation sample. `statistics` are running statistics of the model."""
     jobs = [SampleJob(a, min(a + _SHARD, examples)) for a in range(0, examples, _SHARD)]
-    return means(sums for sums, _ in executor.map(jobs, (x,)))
+    return means(sums for sums, _ in executor.map(jobs, _sent(x, statistics)))
 
 
-def evaluate_clients(executor: Executor, x: Vector, split: str, clients: int) -> list[EvaluationSums]:
+def evaluate_clients(
+    executor: Executor, x: Vector, split: str, clients: int, statistics: Vector | None = None
+) -> list[EvaluationSums]:
     """Return the sums of each client of a split. Their `means` are the metrics over all examples."""
     jobs = [SplitJob(split, index) for index in range(clients)]
-    return [sums for sums, _ in executor.map(jobs, (x,))]
+    return [sums for sums, _ in executor.map(jobs, _sent(x, statistics))]
+
+
+def _sent(x: Vector, statistics: Vector | None) -> tuple[Vector, ...]:
+    return (x,) if statistics is None else (x, statistics)
 
 
 def means(parts: Iterable[EvaluationSums]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from fedopt.algorithms.schedules import Schedule
 from fedopt.engine.evaluate import evaluate_sample, is_evaluated
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.round import RoundReport, TrainingSetup, run_round
+from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged, RunError
 
@@ -71,7 +72,8 @@ def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Gener
     def evaluate(position: Position) -> dict[str, float] | None:
         if not is_evaluated(position.round, plan.rounds, plan.eval_every, plan.eval_last_every):
             return None
-        return evaluate_sample(setup.executor, position.state.x, plan.sample)
+        state = position.state
+        return evaluate_sample(setup.executor, state.x, plan.sample, running_statistics(state))
 
     with single_thread():
         if SERVER_ON_SPARSE_ROWS.applies(setup.algorithm):  # rounds overwrite this copy of x

@@ -18,7 +18,7 @@ def explained_mismatch(outputs: Any, targets: Any) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        problem = _find_mismatch(outputs, targets)
+        problem = _find_mismatch(outputs, targets, str(error))
         if problem:
             raise ModelError(problem, what="outputs") from error
         raise
@@ -32,8 +32,8 @@ def broadcasting_refused() -> Iterator[None]:
         yield
 
 
-def _find_mismatch(outputs: Any, targets: Any) -> str:
-    """Describe the mismatch; "" if there is none that explains an error."""
+def _find_mismatch(outputs: Any, targets: Any, message: str) -> str:
+    """Describe the mismatch; "" if there is none that explains an error with this message."""
     if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor):
         return ""
     shapes = f"the model's outputs have shape {tuple(outputs.shape)}, the targets {tuple(targets.shape)}"
@@ -45,6 +45,8 @@ def _find_mismatch(outputs: Any, targets: Any) -> str:
         wanted = outputs.ndim == 2 and len(outputs) == len(targets)
         hint = "class labels need shape (examples,)" if wanted else "classes need outputs (examples, classes)"
         return "" if outputs.ndim > 2 and outputs.ndim == targets.ndim + 1 else f"{shapes}; {hint}"
+    if "out of bounds" not in message and "out of range" not in message:
+        return ""  # a loss of the user's own may accept any label
     try:
         lowest, highest = int(targets.min()), int(targets.max())
     except RuntimeError:  # in a vectorised computation, which has no single values

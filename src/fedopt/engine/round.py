@@ -17,6 +17,7 @@ from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.client_state import ClientMemory
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
+from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.engine.sampling import Sampler, longest_first
 from fedopt.engine.worker import ClientJob, ClientReport
 from fedopt.errors import ModelError
@@ -103,7 +104,7 @@ def run_round(
         else:  # the mean was finite, but the step was not: nothing changes
             setup.table.discard(t)
             tally.reject_all()
-    return state, tally.report(algorithm, len(cohort), len(state.x))
+    return state, tally.report(algorithm, len(cohort), state)
 
 
 def _server_update(setup: TrainingSetup, state: State, mean: BlockedMean, round: Round) -> State | None:
@@ -149,7 +150,12 @@ class _Tally:
         self._accepted, self._rejected = [], [*self._accepted, *self._rejected]
         self._diverged = self._rejected
 
-    def report(self, algorithm: Algorithm, cohort: int, d: int) -> RoundReport:
+    def report(self, algorithm: Algorithm, cohort: int, state: State) -> RoundReport:
+        lengths = {STATISTICS: len(state.running_statistics)} if STATISTICS in algorithm.returns else {}
+        down, up = (
+            sum(lengths.get(name, len(state.x)) for name in names)
+            for names in (algorithm.sends, algorithm.returns)
+        )
         accepted, rejected = len(self._accepted), len(self._rejected)
         return RoundReport(
             loss=self._loss / self._examples if accepted and self._examples else None,
@@ -158,8 +164,8 @@ class _Tally:
             diverged=tuple(self._diverged),
             skipped=cohort - accepted - rejected,
             examples=self._examples,
-            bytes_down=4 * d * len(algorithm.sends) * cohort,
-            bytes_up=4 * d * len(algorithm.returns) * (accepted + rejected),
+            bytes_down=4 * down * cohort,
+            bytes_up=4 * up * (accepted + rejected),
         )
 
 

@@ -19,6 +19,7 @@ from fedopt.engine.client import ClientWork, tensors
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
 from fedopt.engine.mismatch import broadcasting_refused, explained_mismatch
 from fedopt.engine.problem import Problem
+from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.models.capabilities import self_updating_layers
 from fedopt.models.fixed_state import FixedState, describe_parameters
@@ -111,12 +112,14 @@ class InitialModel(NamedTuple):
     x: Vector
     fixed: FixedState
     parameters: dict[str, str]  # type and shape of each trainable parameter
+    statistics: Vector | None = None  # running statistics, if training changes them
 
 
 def read_model(module: nn.Module, buffers: str = "refuse") -> InitialModel:
     """Return the parts of a module."""
     flat = Flat(module, buffers)
-    return InitialModel(flat.read(), flat.fixed(), describe_parameters(module))
+    statistics = None if flat.statistics is None else flat.statistics.initial
+    return InitialModel(flat.read(), flat.fixed(), describe_parameters(module), statistics)
 
 
 def initial_model(problem: Problem) -> InitialModel:
@@ -203,7 +206,7 @@ class Worker:
             arrays = tuple(a[job.start : job.stop] for a in self.sample)
         else:
             arrays = getattr(self.federation, job.split).client(job.client)
-        return self._evaluate(arrays, sent[0]), ()
+        return self._evaluate(arrays, *sent[: 1 if self.flat.statistics is None else 2]), ()
 
     def _locate(self, job: Job, error: FedoptError) -> FedoptError:
         """Name the client whose labels do not match the model."""
@@ -225,7 +228,10 @@ class Worker:
     def _describe(self, job: Job, error: Exception) -> WorkerError:
         """Name the client and the round of an error in one line. The traceback is a note."""
         client, round, where = self._place(job)
-        failure = WorkerError(f"{where}: {one_line(error)}", client=client, round=round)
+        remedy = ""
+        if "Expected more than 1 value per channel" in str(error):
+            remedy = "; batch normalization needs two examples: set client.drop_last or client.batch_size"
+        failure = WorkerError(f"{where}: {one_line(error)}{remedy}", client=client, round=round)
         failure.add_note(traceback.format_exc())
         return failure
 
@@ -289,16 +295,19 @@ class Worker:
                 f"client returned {counts[0]} and {counts[1]} vectors",
                 what="client",
             )
-        for vector in result.returns + result.keeps:
-            if vector.shape != x.shape or vector.dtype != x.dtype:
+        names = algorithm.returns + algorithm.keeps
+        for name, vector in zip(names, result.returns + result.keeps, strict=True):
+            if name != STATISTICS and (vector.shape != x.shape or vector.dtype != x.dtype):
                 raise ModelError(
                     f"the vectors of a client must be like x, {tuple(x.shape)} {x.dtype}; one is "
                     f"{tuple(vector.shape)} {vector.dtype}",
                     what="client",
                 )
 
-    def _evaluate(self, arrays: Arrays, x: Vector) -> EvaluationSums:
+    def _evaluate(self, arrays: Arrays, x: Vector, statistics: Vector | None = None) -> EvaluationSums:
         self.flat.bind(x)
+        if self.flat.statistics is not None:
+            self.flat.statistics.write(self.flat.statistics.initial if statistics is None else statistics)
         self.flat.module.eval()
         n, loss = len(arrays[0]), 0.0
         sums = {name: np.zeros(2) for name in self.problem.metrics}

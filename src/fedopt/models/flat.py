@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from fedopt.errors import ModelError, unknown
 from fedopt.models.capabilities import SelfUpdating, has_gradient_hooks
 from fedopt.models.fixed_state import FixedState, fixed_tensors
+from fedopt.models.norm_statistics import NormStatistics, tracking_norms
 from fedopt.models.sparse_rows import SparseRows
 
-BUFFER_POLICIES = ("refuse", "freeze")
+BUFFER_POLICIES = ("refuse", "freeze", "average", "local")
 _ALIGNMENT = 64  # bytes: matrix products may depend on the alignment of their inputs
 
 
@@ -25,9 +26,9 @@ class Flat:
     """Binds a module to flat vectors.
 
     Frozen parameters (requires_grad=False) are not part of the vector. A parameter that is used in several
-    places is in the vector once. Buffers that training changes, such as the running statistics of batch
-    normalisation, have no meaningful federated mean: `buffers="refuse"` raises an error, and
-    `buffers="freeze"` trains these layers with their present statistics.
+    places is in the vector once. Running statistics of batch normalisation change in training:
+    `buffers="refuse"` raises an error, and `buffers="freeze"` trains these layers with their present
+    statistics. With "average" and "local" they are a second vector, `statistics`.
     """
 
     def __init__(self, module: nn.Module, buffers: str = "refuse") -> None:
@@ -38,7 +39,9 @@ class Flat:
         self.shapes = [p.shape for p in self.parameters]
         self.sizes = [p.numel() for p in self.parameters]
         self.d = sum(self.sizes)
-        self._frozen_norms = _check_buffers(module, buffers)
+        norms = _check_buffers(module, buffers)
+        self._frozen_norms = norms if buffers == "freeze" else []
+        self.statistics = NormStatistics(module) if buffers in ("average", "local") else None
         self._check_parameters()
 
     def _check_parameters(self) -> None:
@@ -88,8 +91,10 @@ class Flat:
         return FixedState(fixed_tensors(self.module))
 
     def fixed_versions(self) -> dict[str, tuple[int, int]]:
-        """Return identity and version of the frozen parameters and buffers. Equal means unchanged."""
-        return {name: (id(t), t._version) for name, t in fixed_tensors(self.module).items()}
+        """Return identity and version of all tensors that training must not change. Equal means unchanged."""
+        trained = self.statistics.names if self.statistics is not None else set()
+        tensors = fixed_tensors(self.module)
+        return {name: (id(t), t._version) for name, t in tensors.items() if name not in trained}
 
 
 @contextmanager
@@ -117,16 +122,12 @@ def check_copyable(module: nn.Module) -> None:
 def _check_buffers(module: nn.Module, policy: str) -> list[nn.Module]:
     if policy not in BUFFER_POLICIES:
         raise unknown("policy for buffers", policy, BUFFER_POLICIES)
-    norms = {
-        name: layer
-        for name, layer in module.named_modules()
-        if isinstance(layer, nn.modules.batchnorm._NormBase) and layer.track_running_stats
-    }
+    norms = tracking_norms(module)
     if norms and policy == "refuse":
         name = next(iter(norms))
         raise ModelError(
-            f"layer {name!r} keeps running statistics, which have no federated mean; use GroupNorm, or "
-            "buffers='freeze' to train with the present statistics",
+            f"layer {name!r} keeps running statistics, whose treatment is not defined; use GroupNorm, or set "
+            "buffers='freeze' (present statistics), 'average' (mean over clients) or 'local' (per client)",
             what=name,
         )
     return list(norms.values())

@@ -11,6 +11,7 @@ from fedopt.algorithms.schedules import SCHEDULES, Schedule, warm_up
 from fedopt.data import Federation, union
 from fedopt.engine.loop import TrainingPlan
 from fedopt.engine.problem import LocalWork, Problem
+from fedopt.engine.running_statistics import POLICIES, track_statistics
 from fedopt.runs.config import ClientSection, Config, ServerSection
 from fedopt.tasks import Task
 
@@ -22,6 +23,9 @@ def build_problem(task: Task, config: Config, algorithm: AlgorithmChoice | None 
     data_options = {name: value for name, value in config.data.items() if name not in not_options}
     federation: Callable[[], Federation] = partial(task.federation, config.data["source"], **data_options)
     loss_options = {name: value for name, value in config.loss.items() if name != "reduction"}
+    build_algorithm = _configured_algorithm(config, config.algorithm if algorithm is None else algorithm)
+    if config.buffers in POLICIES:
+        build_algorithm = partial(track_statistics, config.buffers, build_algorithm)
     client = config.client
     return Problem(
         federation=partial(_union, federation) if config.algorithm == "centralized" else federation,
@@ -29,7 +33,7 @@ def build_problem(task: Task, config: Config, algorithm: AlgorithmChoice | None 
         prepare=partial(task.prepare, **prepare_options) if prepare_options else task.prepare,
         loss=partial(task.loss, **loss_options) if loss_options else task.loss,
         metrics=task.metrics,
-        algorithm=_configured_algorithm(config, config.algorithm if algorithm is None else algorithm),
+        algorithm=build_algorithm,
         local=LocalWork(client.batch_size, client.epochs or 1, client.steps, client.drop_last),
         seed=config.seed,
         reduction=config.loss["reduction"],

@@ -79,7 +79,7 @@ class Config(Section):
     sampling: Literal["uniform", "as_run"]
     variant: Literal["as_printed", "as_run"]
     patience: Count  # maximum number of consecutive rounds without a finite update
-    buffers: Literal["refuse", "freeze"]  # how to treat a model with running statistics
+    buffers: Literal["refuse", "freeze", "average", "local"]  # how to treat a model with running statistics
     init: str  # "seed", or the checksum of the initial weights
     # Device on which clients train many at a time. It changes the rounding, so it is part of the identity.
     vectorised: Literal["cpu", "cuda", "mps"] | None = None

@@ -19,10 +19,12 @@ from fedopt.engine.executors.serial import Serial
 from fedopt.engine.loop import Position, Step, TrainingPlan, start, train
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import OverwrittenRows, TrainingSetup
+from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.sampling import SAMPLERS
-from fedopt.engine.worker import InitialModel, initial_model, single_thread
+from fedopt.engine.worker import InitialModel, build_module, initial_model, single_thread
 from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
+from fedopt.models.flat import Flat
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.build_problem import build_plan
 from fedopt.runs.callbacks import STOP, Callback
@@ -151,6 +153,8 @@ class _Run:
         self.algorithm = self.problem.algorithm()
         self.plan = build_plan(self.config, self.data.examples)
         state = self.algorithm.init(x)
+        if running_statistics(state) is not None:
+            state = state._replace(running_statistics=initial_model(self.problem).statistics)
         self.position = start(state, self.plan)
         self.table = self._restore(self.directory, state) if self.directory else MemoryTable()
         settings = flatten(self.config.document())
@@ -323,7 +327,13 @@ class _Run:
         clients = len(self.data.federation.test.ids)
         self.log(f"measuring the full test set of {clients:,} clients")
         with single_thread():
-            parts = evaluate_clients(self.executor, self.position.state.x, "test", clients)
+            parts = evaluate_clients(
+                self.executor,
+                self.position.state.x,
+                "test",
+                clients,
+                running_statistics(self.position.state),
+            )
         return {name: finite_or_none(value) for name, value in means(parts).items()}
 
     def _planned_evaluations(self, rounds: int) -> list[MetricsLine]:
@@ -353,8 +363,18 @@ class _Run:
             full_test=full_test,
             data=self.data.federation.source,
             path=self.directory.path if self.directory else None,
-            problem=self.problem,
+            problem=self._final_problem(),
         )
+
+    def _final_problem(self) -> Problem:
+        """The problem whose fixed state includes the latest running statistics."""
+        statistics = running_statistics(self.position.state)
+        if statistics is None:
+            return self.problem
+        flat = Flat(build_module(self.problem), self.problem.buffers)
+        assert flat.statistics is not None
+        flat.statistics.write(statistics)
+        return replace(self.problem, fixed=flat.fixed())
 
 
 def _check_event_files(out: Path | None) -> None:

@@ -49,7 +49,7 @@ DESCRIPTIONS = {
     "sampling": "How clients are sampled: uniform without replacement, or as_run by the authors.",
     "variant": "Mathematics of the server: as_printed in the paper, or as_run by its authors.",
     "patience": "Number of consecutive rounds without a finite update after which the run ends as diverged.",
-    "buffers": "Treatment of running statistics, such as those of batch normalization.",
+    "buffers": "Treatment of running statistics of batch normalization: refuse, freeze, average, local.",
     "init": 'Initial weights: "seed", or the checksum of the given file.',
     "vectorised": "Device on which clients train many at a time; not set for other executors.",
     "client.batch_size": "Number of examples in a batch.",

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from torch import nn
 
 from fedopt.algorithms import Vector
+from fedopt.engine.running_statistics import NAME as STATISTICS
+from fedopt.engine.running_statistics import POLICIES
 from fedopt.errors import ModelError, RunDirectoryError
 from fedopt.models.fixed_state import check_same_tensors, describe_parameters
 from fedopt.models.flat import Flat
@@ -74,7 +76,9 @@ def load(
     fixed = model_file.read(path)
     if fixed is not None:
         fixed.apply(model, copy=True)
-    flat = Flat(model, buffers="freeze")
+    flat = Flat(model, config.buffers if config.buffers in POLICIES else "freeze")
+    if flat.statistics is not None:
+        flat.statistics.write(checkpoints.read_vector(path / "checkpoints", selected, STATISTICS))
     if len(x) != flat.d:
         raise ModelError(f"{path} holds {len(x)} parameters and the model has {flat.d}", what="model")
     flat.bind(x.clone())

@@ -29,7 +29,7 @@ from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.executors.base import Kept, nothing_kept
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, Job, Worker, initial_vector, one_line
+from fedopt.engine.worker import ClientJob, Job, Worker, initial_model, one_line
 from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import FedoptError, ModelError, WorkerError
 
@@ -136,7 +136,9 @@ class Processes:
             ) from error
         self._drain()
         self.start()
-        d = len(initial_vector(problem))
+        initial = initial_model(problem)
+        statistics = 0 if initial.statistics is None else len(initial.statistics)
+        d = max(len(initial.x), statistics)
         self._client_ids = federation.train.ids
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
@@ -144,7 +146,7 @@ class Processes:
         self._slots = 4 * len(self._workers)
         if problem.fixed is not None:  # sending it moves it to shared memory, once for all workers
             _check_shared_memory(problem.fixed.nbytes)
-        self._sent = _SharedVectors(len(algorithm.sends), d)
+        self._sent = _SharedVectors(max(len(algorithm.sends), 2 if statistics else 1), d)
         self._shared = _SharedVectors(self._slots * self._per_slot, d)
         shared_sample = tuple(_shared(torch.from_numpy(a)) for a in sample)
         self._loaded = (problem, shared_sample, self._sent, self._shared, self._keeps)
@@ -187,6 +189,7 @@ class Processes:
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         self._drain()
         self._sent.write(0, sent)
+        self._sent_lengths = tuple(map(len, sent))
         waiting = deque(range(len(jobs)))  # a cohort is ordered by size: the largest clients start first
         replies: dict[int, tuple[Any, tuple[int, ...]]] = {}
         deaths: dict[int, int] = {}
@@ -244,7 +247,8 @@ class Processes:
             self._shared.write(first, before)
         worker.job = number
         try:
-            worker.connection.send((number, job, first, before is not None))
+            lengths = None if before is None else tuple(map(len, before))
+            worker.connection.send((number, job, first, lengths, self._sent_lengths))
         except OSError:
             pass  # the worker has died; _collect detects it, and the job runs again
 
@@ -303,11 +307,11 @@ def _serve(connection: Connection[Any, Any]) -> None:
                 worker, failure = _load(problem, tuple(a.numpy() for a in sample))
                 connection.send((None, None, (), failure))
                 continue
-            number, job, first, has_kept = message
+            number, job, first, kept_lengths, sent_lengths = message
             assert worker is not None  # jobs follow a loaded problem
             try:
-                kept = shared.read(first, [shared.d] * keeps) if has_kept else None
-                received = sent.read(0, [sent.d] * len(sent.rows))
+                kept = None if kept_lengths is None else shared.read(first, kept_lengths)
+                received = sent.read(0, sent_lengths)
                 reply, vectors = worker.run(job, received, kept, output=shared[first + keeps])
                 shared.write(first + keeps, vectors)
                 connection.send((number, reply, tuple(map(len, vectors)), None))

@@ -77,6 +77,8 @@ class _DeviceWorker(Worker):
         self.stack: StackedModel | None = StackedModel(problem, device)
         if has_gradient_hooks(self.flat.module):
             self.disable_stacking("the model has gradient hooks on its parameters")
+        elif self.flat.statistics is not None:
+            self.disable_stacking("clients update the running statistics of normalization layers")
 
     def _client_function(self) -> Callable[..., ClientResult]:
         return self.algorithm.client  # in-place SGD does not call `gradient`
