@@ -18,7 +18,6 @@ from fedopt.engine.executors.devices import vectorised_on
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import write_atomically
 from fedopt.references import file_name
-from fedopt.reporting import write_report
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.loggers import check_loggers, create_loggers, other_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
@@ -183,6 +182,8 @@ def compare_requests(
     _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
     group = _run_all(jobs, executor, workers, out, progress)
     page = out / "report.html"
+    from fedopt.reporting import write_report  # imports plotly
+
     write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
     return replace(group, report=page)
 

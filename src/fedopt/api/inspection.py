@@ -10,7 +10,6 @@ from pathlib import Path
 from fedopt.api.groups import RunGroup
 from fedopt.api.tuning import TuningResult
 from fedopt.errors import RunDirectoryError
-from fedopt.reporting import write_report
 from fedopt.runs.discover import find_runs
 from fedopt.runs.evaluation import Evaluation, evaluate_result, evaluate_run
 from fedopt.runs.export import write_export
@@ -109,5 +108,7 @@ def write_page(
         names = list(dict.fromkeys(record.label for record in records))
         methods = ", ".join(names) if len(names) <= 3 else f"{len(names)} federated optimizers"
         title = f"{methods} on {records[0].info['task']}"
+    from fedopt.reporting import write_report  # imports plotly
+
     write_report(records, page, title)
     return page, damaged

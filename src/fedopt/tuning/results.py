@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from fedopt.analysis.heatmap import NearBest, count_near_best, metric_tolerance
 from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.files import write_atomically
-from fedopt.reporting import write_report
 from fedopt.runs.records import RunRecord
 from fedopt.tasks import find_task
 from fedopt.tuning.grid import Grid, Point, edge_axes
@@ -141,6 +140,8 @@ def write_results(result: SweepResult) -> None:
     write_atomically(result.out / "sweep.csv", _to_csv(result))
     if records := result.records:
         title = f"Tuning {', '.join(result.request.algorithm_names)} on {result.request.task_name}"
+        from fedopt.reporting import write_report  # imports plotly
+
         write_report(records, result.report, title)
 
 
