@@ -158,3 +158,26 @@ def test_model_without_norms_is_trained_as_usual() -> None:
     model = nn.Linear(FEATURES, CLASSES)
     plain, average = (train(make_task(model), buffers=policy) for policy in ("refuse", "average"))
     np.testing.assert_allclose(plain.x.numpy(), average.x.numpy(), rtol=1e-6, atol=1e-7)
+
+
+def test_train_clients_are_evaluated_with_their_own_local_statistics(tmp_path: Path) -> None:
+    task, run = make_task(Normed), tmp_path / "run"
+    result = train(task, rounds=2, config={**SAMPLED, "clients_per_round": 2}, buffers="local", out=run)
+    rows = {int(path.name[:7]): path for path in sorted((run / "clients").iterdir())}
+    assert 0 < len(rows) < len(IDS)  # some clients have not taken part
+    model, mean = result.model, result.model.state_dict()
+    expected = {}
+    for index, name in enumerate(IDS):
+        values = {k: mean[k] for k in STATISTICS}
+        if index in rows:
+            kept = load_file(rows[index])["running_statistics"]
+            values = {STATISTICS[0]: kept[:5], STATISTICS[1]: kept[5:10], STATISTICS[2]: kept[10].long()}
+        model.load_state_dict({**mean, **values})
+        points, labels = (torch.from_numpy(a) for a in CLIENTS[name])
+        with torch.no_grad():
+            expected[name] = float((model(points).argmax(1) == labels).float().mean())
+    for evaluation in (
+        fedopt.evaluate(run, split="train", task=task),
+        fedopt.evaluate(result, split="train"),
+    ):
+        assert evaluation.by_client == pytest.approx(expected)

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import fedopt
+from fedopt.engine.executors.processes import Processes
 from fedopt.errors import ModelError, RunDirectoryError
+from fedopt.runs.execute import execute
+from fedopt.runs.prepare import RunRequest
 
 FEATURES, HIDDEN, CLASSES = 6, 32, 3
 
@@ -168,3 +171,26 @@ def test_frozen_parameter_that_training_changes_is_refused() -> None:
     with pytest.raises(ModelError) as caught:
         fedopt.run(task, rounds=1, config=CONFIG)
     assert caught.value.what == "first.weight"
+
+
+def test_export_contains_frozen_values(tmp_path: Path) -> None:
+    task = fedopt.own_task(FrozenLayer, F.cross_entropy, CLIENTS, TEST)
+    result = fedopt.run(task, rounds=2, config=CONFIG, out=tmp_path / "run")
+    fedopt.export(tmp_path / "run", tmp_path / "export", task=task)
+    model = FrozenLayer()
+    model.load_state_dict(load_file(tmp_path / "export" / "model.safetensors"))
+    assert accuracy_of(model) == pytest.approx(result.test[-1]["accuracy"])
+
+
+@pytest.mark.parametrize("model", [FrozenLayer, HiddenBuffer])
+def test_worker_processes_use_the_frozen_values_of_the_main_process(model: type[nn.Module]) -> None:
+    """Small runs do not use worker processes on their own, so this test opens them."""
+    task = fedopt.own_task(model, F.cross_entropy, CLIENTS, TEST)
+    prepared = RunRequest(task, "fedavg", {**CONFIG, "rounds": 4}).prepare()
+    executor = Processes(2)
+    try:
+        result = execute(prepared.config, prepared.problem, executor)
+    finally:
+        executor.close()
+    assert accuracy_of(result.model) == pytest.approx(result.test[-1]["accuracy"])
+    assert result.test[-1]["accuracy"] > 0.8  # workers with other values would not train this model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -45,11 +45,26 @@ def evaluate_sample(
 
 
 def evaluate_clients(
-    executor: Executor, x: Vector, split: str, clients: int, statistics: Vector | None = None
+    executor: Executor,
+    x: Vector,
+    split: str,
+    clients: int,
+    statistics: Vector | None = None,
+    own_statistics: Callable[[int], Vector | None] = lambda client: None,
 ) -> list[EvaluationSums]:
-    """Return the sums of each client of a split. Their `means` are the metrics over all examples."""
-    jobs = [SplitJob(split, index) for index in range(clients)]
-    return [sums for sums, _ in executor.map(jobs, _sent(x, statistics))]
+    """Return the sums of each client of a split. Their `means` are the metrics over all examples.
+
+    `own_statistics` returns the running statistics of a client that has its own, else None.
+    """
+    sums: dict[int, EvaluationSums] = {}
+    for index in range(clients):
+        own = own_statistics(index)
+        if own is not None:
+            sums[index], _ = next(iter(executor.map([SplitJob(split, index)], (x, own))))
+    jobs = [SplitJob(split, index) for index in range(clients) if index not in sums]
+    for job, (value, _) in zip(jobs, executor.map(jobs, _sent(x, statistics)), strict=True):
+        sums[job.client] = value
+    return [sums[index] for index in range(clients)]
 
 
 def _sent(x: Vector, statistics: Vector | None) -> tuple[Vector, ...]:

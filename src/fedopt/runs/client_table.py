@@ -9,12 +9,14 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fedopt.algorithms import Vector
+from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import DiskError, RunDirectoryError
 from fedopt.files import disk_errors, sync
 from fedopt.runs.config import Config
@@ -83,6 +85,28 @@ class DiskTable:
 
     def _path(self, client: int, round: int) -> Path:
         return self._directory / f"{client:07d}-{round:06d}.safetensors"
+
+
+def read_statistics(run: Path, rounds: int) -> Callable[[int], Vector | None]:
+    """Return a function that reads the running statistics which a client kept after `rounds` rounds."""
+    latest: dict[int, Path] = {}
+    for path in sorted((run / "clients").glob("*.safetensors")):
+        client, round = _parse(path)
+        if round is not None and round < rounds:
+            latest[client] = path
+
+    def read(client: int) -> Vector | None:
+        if client not in latest:
+            return None
+        try:
+            with safe_open(latest[client], framework="pt") as file:
+                values: Vector = file.get_tensor(STATISTICS)
+                return values
+        except (OSError, SafetensorError) as error:
+            message = f"client row {latest[client]} is damaged ({error})"
+            raise RunDirectoryError(message, path=run) from error
+
+    return read
 
 
 def _parse(path: Path) -> tuple[int, int | None]:

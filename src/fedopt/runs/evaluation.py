@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,6 +22,7 @@ from fedopt.errors import unknown
 from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.runs.build_problem import build_problem
+from fedopt.runs.client_table import read_statistics
 from fedopt.runs.config import Config
 from fedopt.runs.load import load
 from fedopt.runs.metrics_log import finite_or_none
@@ -108,7 +109,8 @@ def evaluate_run(
     fixed = FixedState(fixed_tensors(loaded.model))
     with _open_split(task, loaded.config, split) as (problem, name):
         problem = replace(problem, fixed=fixed)
-        parts = _measure(problem, loaded.x, name, executor, workers)
+        own = _own_statistics(loaded.config.buffers, split, run, loaded.round)
+        parts = _measure(problem, loaded.x, name, executor, workers, own)
     return _evaluation(str(run), loaded.round, split, loaded.config.data["source"], task.metric, parts)
 
 
@@ -120,20 +122,38 @@ def evaluate_result(
         raise unknown(
             "split", split, _COMMON_SPLITS, also="another split of a run directory with imported data"
         )
-    parts = _measure(result.problem, result.x, split, executor, workers)
+    own = _own_statistics(result.problem.buffers, split, result.path, result.rounds)
+    parts = _measure(result.problem, result.x, split, executor, workers, own)
     run = f"{result.task}, {result.algorithm}" if result.path is None else str(result.path)
     return _evaluation(run, result.rounds, split, result.data, result.metric, parts)
 
 
+def _own_statistics(
+    buffers: str, split: str, run: Path | None, rounds: int
+) -> Callable[[int], Vector | None]:
+    """With local running statistics, a train client that has taken part is measured with its own.
+
+    All others, the test set and results without a run directory are measured with the mean.
+    """
+    if buffers == "local" and split == "train" and run is not None:
+        return read_statistics(run, rounds)
+    return lambda client: None
+
+
 def _measure(
-    problem: Problem, x: Vector, split: str, executor: str | None, workers: int | None
+    problem: Problem,
+    x: Vector,
+    split: str,
+    executor: str | None,
+    workers: int | None,
+    own: Callable[[int], Vector | None],
 ) -> dict[str, EvaluationSums]:
     """The sums of each client of a split of the problem's federation."""
     federation = problem.federation()
     clients = getattr(federation, split)
     with open_executor(executor, workers) as opened, single_thread():
         opened.load(problem, federation, clients.gather(np.arange(1)))
-        parts = evaluate_clients(opened, x, split, len(clients.ids))
+        parts = evaluate_clients(opened, x, split, len(clients.ids), own_statistics=own)
     return dict(zip(map(str, clients.ids), parts, strict=True))
 
 
