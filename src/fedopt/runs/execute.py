@@ -185,7 +185,7 @@ class _Run:
             self.problem.local,
             self.data.federation,
             len(self.position.state.x),
-            sum(array[:1].size for array in self.data.sample),
+            sum(array[:1].size for array in self.data.federation.train.client(0)),
         )
         return seconds < SMALL_RUN_SECONDS
 
@@ -202,6 +202,7 @@ class _Run:
             return self._pause("pruned")
         if position.round:
             self.log(f"continuing after round {position.round}")
+        self.executor.start()  # workers start while the sample is read or generated
         self.executor.load(self.problem, self.data.federation, self.data.sample)
         setup = TrainingSetup(
             self.algorithm,

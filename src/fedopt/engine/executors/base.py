@@ -28,6 +28,9 @@ class Executor(Protocol):
     def is_started(self) -> bool:
         """Whether the executor can run jobs without starting worker processes."""
 
+    def start(self) -> None:
+        """Start the workers, if any, without waiting for them. `load` does this too."""
+
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         """Prepare for a problem.
 

@@ -18,6 +18,9 @@ class Serial:
     fallback_reason = ""
     is_started = True
 
+    def start(self) -> None:
+        pass
+
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         self._worker = Worker(problem, federation, sample)
 

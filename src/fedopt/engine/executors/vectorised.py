@@ -138,6 +138,9 @@ class Vectorised:
     def fallback_reason(self) -> str:
         return self._worker.fallback_reason
 
+    def start(self) -> None:
+        pass
+
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         self._worker = _DeviceWorker(problem, federation, sample, self._device)
 
