@@ -48,7 +48,7 @@ def test_task_is_an_object_or_a_function(project: Project) -> None:
     ("reference", "error_type", "words"),
     [
         ("no_such_package.tasks:task", UnknownName, ["no_such_package", "directory"]),
-        ("{p}.task:task", UnknownName, ["{p}.task"]),
+        ("{p}.task:task", UnknownName, ["did you mean {p}.tasks?"]),
         ("{p}.tasks:tasks", UnknownName, ["did you mean 'task'"]),
         ("{p}.tasks:", UnknownName, ["module:name"]),
         (":task", UnknownName, ["module:name"]),
@@ -115,6 +115,13 @@ def test_reference_equals_the_objects(project: Project) -> None:
     assert len({result.x_sha256 for result in (one, two, three, four)}) == 1
     assert one.x_sha256 != fedopt.run(task, algorithm=scaled, config=SMALL).x_sha256
     assert three.algorithm == "scaled(scale=0.5)"
+
+
+def test_worker_processes_import_the_project(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedopt.runs.execute.SMALL_RUN_SECONDS", 0.0)
+    options = {"algorithm": project.algorithm, "config": SMALL}
+    parallel = fedopt.run(project.task, executor="processes", workers=1, **options)
+    assert parallel.x_sha256 == fedopt.run(project.task, **options).x_sha256
 
 
 def test_run_of_a_reference_can_be_loaded_without_a_model(project: Project, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import difflib
 import importlib
 import inspect
 import os
+import pkgutil
 import re
 import sys
 import traceback
@@ -116,16 +117,25 @@ def _import(module: str, reference: str, kind: str) -> Any:
         raise
     except ModuleNotFoundError as error:
         if error.name is not None and (module + ".").startswith(error.name + "."):
-            raise UnknownName(
-                f"{kind} {reference!r}: there is no module {error.name!r} in {directory} or among the "
-                f"installed packages; change to the directory that contains {module.split('.')[0]}, or "
-                "install it",
-                kind=kind,
-                name=reference,
-            ) from error
+            message = f"{kind} {reference!r}: {_missing_module(error.name, directory)}"
+            raise UnknownName(message, kind=kind, name=reference) from error
         raise user_code_error(f"{kind} {reference!r}: cannot import {module}", reference, error) from error
     except Exception as error:
         raise user_code_error(f"{kind} {reference!r}: cannot import {module}", reference, error) from error
+
+
+def _missing_module(name: str, directory: str) -> str:
+    """Explain that a module does not exist, with the closest name in its package."""
+    package, _, last = name.rpartition(".")
+    if not package:
+        return (
+            f"there is no module {name!r} in {directory} or among the installed packages; change to the "
+            "directory that contains it, or install it"
+        )
+    names = [module.name for module in pkgutil.iter_modules(getattr(sys.modules[package], "__path__", []))]
+    close = difflib.get_close_matches(last, names, n=1)
+    hint = f"did you mean {package}.{close[0]}?" if close else f"it has {', '.join(names) or 'none'}"
+    return f"the package {package} has no module {last!r}; {hint}"
 
 
 def user_code_error(what: str, reference: str, error: Exception) -> UserCodeError:
