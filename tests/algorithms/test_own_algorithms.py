@@ -100,7 +100,8 @@ def test_algorithm_without_gradients_is_not_given_up() -> None:
 def test_algorithm_that_workers_cannot_import_is_refused() -> None:
     def run(**changes: Any) -> Any:
         options: Mapping[str, Any] = {"algorithm": changes.pop("algorithm", "fedavg")}
-        return train(make_task(**changes), executor="processes", workers=1, **options)
+        with fedopt.workers(1):  # otherwise a small run does not use workers
+            return train(make_task(**changes), executor="processes", **options)
 
     assert_refused(
         lambda: run(loss=lambda outputs, targets: F.cross_entropy(outputs, targets)),
@@ -114,9 +115,10 @@ def test_algorithm_that_workers_cannot_import_is_refused() -> None:
 def test_worker_processes_give_identical_results() -> None:
     task = make_task()
     serial = train(task, algorithm=fedsign)
-    for algorithm in (fedsign, fedsign()):
-        workers = train(task, algorithm=algorithm, executor="processes", workers=1)
-        assert workers.x_sha256 == serial.x_sha256
+    with fedopt.workers(1):  # otherwise a small run does not use workers
+        for algorithm in (fedsign, fedsign()):
+            workers = train(task, algorithm=algorithm, executor="processes")
+            assert workers.x_sha256 == serial.x_sha256
 
 
 def _sgd_client(work: Any, x: torch.Tensor) -> fedopt.ClientResult:
