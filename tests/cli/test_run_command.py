@@ -137,10 +137,9 @@ def test_more_rounds_extend_a_finished_run(run_copy: Path, tmp_path: Path) -> No
     assert temporary_files(run_copy) == []
 
 
-def test_fewer_rounds_change_nothing(run_copy: Path) -> None:
+def test_fewer_rounds_are_refused_and_change_nothing(run_copy: Path) -> None:
     before = (run_copy / "metrics.jsonl").read_bytes()
-    done = run_small(run_copy, rounds=2)
-    assert (done.code, json.loads(done.out)["rounds"]) == (0, 3)
+    refused(run_small(run_copy, rounds=2), str(run_copy), "3 rounds")
     assert (run_copy / "metrics.jsonl").read_bytes() == before
 
 
