@@ -136,12 +136,13 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
 
 
 def worker_pids(process: subprocess.Popen[str]) -> list[int]:
-    """The worker processes of a sweep: its children that multiprocessing has spawned."""
-    pids = []
+    """The worker processes of a sweep, or the server that forks them: children of multiprocessing."""
+    starts, pids = (b"spawn_main", b"forkserver"), []
     for entry in Path("/proc").iterdir():
         try:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == process.pid and b"spawn_main" in (entry / "cmdline").read_bytes():
+            command = (entry / "cmdline").read_bytes()
+            if parent == process.pid and any(start in command for start in starts):
                 pids.append(int(entry.name))
         except (OSError, ValueError, IndexError):
             continue  # not a process, or it has ended

@@ -75,6 +75,7 @@ def run_seeds(
     jobs = _seed_jobs(request, seeds, Path())
     out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
     _refuse_runs([out])
+    _check_packages([request])
     _write_group(out, "seeds", [request], list(seeds))
     return _run_all(jobs, executor, workers, out, progress)
 
@@ -179,6 +180,7 @@ def compare_requests(
         out = Path("runs") / file_name(task) / f"compare-{digest}"
     if seeds is not None:
         _refuse_runs([out, *(out / file_name(name) for name in names)])
+    _check_packages(requests)
     _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
     group = _run_all(jobs, executor, workers, out, progress)
     page = out / "report.html"
@@ -186,6 +188,13 @@ def compare_requests(
 
     write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
     return replace(group, report=page)
+
+
+def _check_packages(requests: Sequence[RunRequest]) -> None:
+    """Check that the packages of all loggers are installed, before anything is written."""
+    check_loggers(requests[0].log)
+    if any(request.tensorboard for request in requests):
+        event_files.require()
 
 
 def _write_group(out: Path, kind: str, requests: Sequence[RunRequest], seeds: list[int] | None) -> None:
@@ -223,9 +232,6 @@ def _run_all(
     jobs: Sequence[_Job], executor: str | None, workers: int | None, out: Path, progress: bool
 ) -> RunGroup:
     """Execute one run after the other. A run that diverges does not stop the others."""
-    check_loggers(jobs[0].request.log)
-    if any(job.request.tensorboard for job in jobs):
-        event_files.require()
     group = RunGroup(out, [], [], [out / job.folder for job in jobs])
     with open_executor(executor, workers, jobs[0].request.vectorised) as opened:
         for number, (name, request, prepared, folder) in enumerate(jobs, start=1):
