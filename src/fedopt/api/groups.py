@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError,
 from fedopt.files import write_atomically
 from fedopt.references import file_name
 from fedopt.runs import tensorboard as event_files
+from fedopt.runs.config import short_digest
 from fedopt.runs.loggers import check_loggers, create_loggers, other_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.records import RunRecord, read_run
@@ -176,7 +176,7 @@ def compare_requests(
     if out is None:
         ignore = () if seeds is None else ("seed",)
         hashes = {job.prepared.config.short_hash(ignore=ignore) for job in jobs}
-        digest = hashlib.sha256(" ".join(sorted(hashes)).encode()).hexdigest()[:6]
+        digest = short_digest(" ".join(sorted(hashes)))
         out = Path("runs") / file_name(task) / f"compare-{digest}"
     if seeds is not None:
         _refuse_runs([out, *(out / file_name(name) for name in names)])

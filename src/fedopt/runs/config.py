@@ -114,7 +114,12 @@ class Config(Section):
     def short_hash(self, digits: int = 6, *, ignore: Collection[str] = ()) -> str:
         """A hash of the identity without the keys in `ignore`."""
         identity = {key: value for key, value in self.identity().items() if key not in ignore}
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:digits]
+        return short_digest(json.dumps(identity, sort_keys=True), digits)
+
+
+def short_digest(text: str, digits: int = 6) -> str:
+    """The first digits of the SHA-256 checksum of a text, for names of directories."""
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
 class OwnClientSection(ClientSection):

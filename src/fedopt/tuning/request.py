@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.errors import ConfigError, unknown
 from fedopt.references import file_name
+from fedopt.runs.config import short_digest
 from fedopt.runs.prepare import find_source
 from fedopt.tasks import TASKS, Task, find_task
 from fedopt.tuning.grid import Grid, check_axes, check_grid, paper_grid, read_grid, remove_unused_tau
@@ -143,5 +143,5 @@ def default_directory(request: SweepRequest, grids: Mapping[str, Grid]) -> Path:
     """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds."""
     settings = {key: value for key, value in request.settings.items() if key != "rounds"}
     identity = [grids, settings, list(request.seeds), request.data_name]
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:6]
+    digest = short_digest(json.dumps(identity, sort_keys=True, default=str))
     return Path("runs") / file_name(request.task_name) / f"sweep-{digest}"
