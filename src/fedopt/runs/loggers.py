@@ -11,6 +11,7 @@ import json
 import os
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -147,7 +148,7 @@ def _parse(text: str) -> dict[str, Any]:
     return entry
 
 
-class _ServiceLogger:
+class _ServiceLogger(ABC):
     """Sends each line of a run once to a service."""
 
     name: str
@@ -180,15 +181,15 @@ class _ServiceLogger:
         finally:
             self._sent.close()
 
+    @abstractmethod
     def _open(self, config: Mapping[str, Any], directory: Path | None, title: str, run_id: str | None) -> str:
         """Create a run in the service, or continue the run `run_id`. Return its id."""
-        raise NotImplementedError
 
-    def _send(self, values: Mapping[str, float], round: int) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _send(self, values: Mapping[str, float], round: int) -> None: ...
 
-    def _end(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _end(self) -> None: ...
 
 
 class WandbLogger(_ServiceLogger):
