@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedopt.errors import DiskError, RunDirectoryError
-from fedopt.files import lock_directory, locked, write_atomically
+from fedopt.files import lock_directory, locked, temporary_directory, temporary_path, write_atomically
 
 
 def test_file_is_replaced_without_leftovers(tmp_path: Path) -> None:
@@ -55,3 +55,56 @@ with locked(Path({str(target)!r}), lambda message: print("waiting", flush=True))
         assert process.stdout is not None and process.stdout.readline() == "waiting\n"
     assert process.communicate()[0] == "locked\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_symbolic_link_at_a_temporary_name_is_not_followed(tmp_path: Path) -> None:
+    """Another user creates links at all names that depend only on the process."""
+    victim = tmp_path / "victim"
+    victim.write_text("private")
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    for name in (f".report.html.{os.getpid()}.tmp", ".report.html.tmp", "report.html"):
+        (directory / name).symlink_to(victim)
+    write_atomically(directory / "report.html", "page")
+    assert victim.read_text() == "private"
+    assert (directory / "report.html").read_text() == "page" and not (directory / "report.html").is_symlink()
+
+
+def test_temporary_names_are_random(tmp_path: Path) -> None:
+    names = {temporary_path(tmp_path / "report.html") for _ in range(100)}
+    assert len(names) == 100 and {path.parent for path in names} == {tmp_path}
+
+
+@pytest.mark.parametrize("lock", [".run.lock", "run/.lock"])
+def test_lock_file_that_is_a_symbolic_link_is_rejected(lock: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / lock).symlink_to(tmp_path / "created")
+    with pytest.raises((DiskError, RunDirectoryError)) as caught:
+        if lock == ".run.lock":
+            with locked(tmp_path / "run"):
+                pass
+        else:
+            lock_directory(tmp_path / "run", "sweep")
+    assert caught.value.path == tmp_path / "run"
+    assert not (tmp_path / "created").exists()
+
+
+def test_directories_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    target, victim = tmp_path / "store", tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("private")
+    for leftover in (".store.importing-1", ".store.replaced-1"):
+        (tmp_path / leftover / "deep").mkdir(parents=True)
+    (tmp_path / ".store.importing-2").symlink_to(victim)
+    target.mkdir()
+    with temporary_directory(target) as scratch:
+        assert scratch.stat().st_mode & 0o077 == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".store.importing-2", "store", "victim"]
+    assert (victim / "file").read_text() == "private"
+
+
+def test_replacement_interrupted_between_the_renames_is_undone(tmp_path: Path) -> None:
+    (tmp_path / ".store.replaced-1").mkdir()
+    (tmp_path / ".store.replaced-1" / "file").write_text("old")
+    with temporary_directory(tmp_path / "store"):
+        assert (tmp_path / "store" / "file").read_text() == "old"

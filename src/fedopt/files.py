@@ -1,13 +1,17 @@
 """Atomic files and directories, and the file lock.
 
 A file or directory is first written under a temporary name in the same parent directory and then renamed.
-A reader therefore sees the old content or the complete new content, also after a crash.
+A reader therefore sees the old content or the complete new content, also after a crash. Temporary names are
+random, and files are never opened through a symbolic link, because other users may write to the directory.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import glob
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,10 +29,10 @@ def no_log(message: str) -> None:
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Replace `path` by `content` in one step. If writing fails, the old file remains."""
     data = content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     with disk_errors(path):
         try:
-            with open(temporary, "wb") as file:
+            with open(temporary, "xb", opener=open_without_links) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -36,6 +40,16 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         finally:
             temporary.unlink(missing_ok=True)
         sync(path.parent)
+
+
+def temporary_path(path: Path) -> Path:
+    """Return a random name beside `path` that ends with ".tmp"."""
+    return _hidden(path, f"{secrets.token_hex(8)}.tmp")
+
+
+def open_without_links(path: str, flags: int) -> int:
+    """Open a file, but not through a symbolic link. Pass this function as the `opener` of `open`."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def sync(path: Path) -> None:
@@ -57,7 +71,13 @@ def disk_errors(path: Path) -> Iterator[None]:
             f"cannot write {path}: {error.strerror}; choose another directory", path=path
         ) from error
     except OSError as error:
-        raise DiskError(f"cannot write {path}: {error.strerror or error}", path=path) from error
+        raise DiskError(f"cannot write {path}: {_describe(error)}", path=path) from error
+
+
+def _describe(error: OSError) -> str:
+    if error.errno == errno.ELOOP:
+        return f"{error.filename} is a symbolic link; remove it"
+    return error.strerror or str(error)
 
 
 # -- locks
@@ -69,7 +89,7 @@ def _acquire_lock(path: Path, on_wait: Callable[[], None] | None = None) -> int:
     If another process has the lock, call `on_wait` and wait. Without `on_wait`, raise BlockingIOError.
     """
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = open_without_links(str(path), os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -104,7 +124,7 @@ def lock_directory(path: Path, user: str) -> int:
         ) from error
     except OSError as error:
         raise RunDirectoryError(
-            f"cannot write to {path}: {error.strerror}; choose another directory", path=path
+            f"cannot write to {path}: {_describe(error)}; choose another directory", path=path
         ) from error
 
 
@@ -132,15 +152,28 @@ def temporary_directory(target: Path, log: Log = no_log) -> Iterator[Path]:
     Directories that a killed process left behind are removed first.
     """
     with locked(target, log):
-        scratch = _hidden(target, "importing")
         with disk_errors(target):
-            shutil.rmtree(scratch, ignore_errors=True)
-            shutil.rmtree(_hidden(target, "replaced"), ignore_errors=True)
-            scratch.mkdir()
+            _clean_up(target)
+            scratch = _hidden(target, f"importing-{secrets.token_hex(8)}")
+            scratch.mkdir(mode=0o700)
         try:
             yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _clean_up(target: Path) -> None:
+    """Remove the temporary directories of a killed process. Call it with the lock of `target`."""
+    for replaced in _siblings(target, "replaced-*"):
+        if not target.exists():  # killed between the two renames of `replace_directory`
+            os.rename(replaced, target)
+    for leftover in [*_siblings(target, "importing-*"), *_siblings(target, "replaced-*")]:
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _siblings(target: Path, pattern: str) -> list[Path]:
+    names = glob.escape(_hidden(target, "").name) + pattern
+    return [path for path in target.parent.glob(names) if path.is_dir() and not path.is_symlink()]
 
 
 def replace_directory(target: Path, new: Path) -> None:
@@ -148,7 +181,7 @@ def replace_directory(target: Path, new: Path) -> None:
     with disk_errors(target):
         for directory, _, _ in os.walk(new):
             sync(Path(directory))
-        old = _hidden(target, "replaced")
+        old = _hidden(target, f"replaced-{secrets.token_hex(8)}")
         if target.exists():
             os.rename(target, old)
         os.rename(new, target)
