@@ -9,20 +9,21 @@ import torch
 
 from fedopt.algorithms import Round
 from fedopt.bench.workload import BenchmarkWorkload
-from fedopt.engine.aggregate import BlockedMean
+from fedopt.engine.aggregate import BlockedMean, BlockSum
 from fedopt.engine.worker import ClientJob, Worker, single_thread
 
 
 def run_engine_round(workload: BenchmarkWorkload) -> torch.Tensor:
     """Return x after one round of FedAvg with server rate 1."""
     runner = Worker(workload.problem, workload.problem.federation(), ())
-    mean = BlockedMean()
+    block, mean = BlockSum(), BlockedMean()
     cohort = len(workload.examples)
     with single_thread():
         for client in range(cohort):
             round = Round(0, workload.client_lr, 1.0, cohort, cohort)
             outcome, vectors = runner.run(ClientJob(round, client), (workload.x,), None)
-            mean.add(outcome.weight, vectors, outcome.rows)
+            block.add(outcome.weight, vectors, outcome.rows)
+    mean.add_block(block)
     value = mean.value()
     assert value is not None
     return workload.x + value[0]

@@ -1,8 +1,8 @@
 """The weighted mean of the vectors that clients return, summed in a fixed order.
 
 Floating-point addition is not associative, so the order of summation is part of the result. Clients are added
-in cohort order within blocks of a fixed size, and blocks are added in order. The order does not depend on the
-executor or the number of workers, and a cluster can send one sum per block.
+in cohort order within blocks, and blocks are added in order. The order does not depend on the number of
+workers, and a worker can send one sum per block.
 """
 
 from __future__ import annotations
@@ -14,57 +14,76 @@ import torch
 from fedopt.algorithms.base import Vector
 from fedopt.models.sparse_rows import SparseRows
 
-BLOCK = 8
+BLOCK = 8  # clients of a block, unless an executor trains other blocks
+
+
+class BlockSum:
+    """sum_i w_i r_i over the clients of a block, for each returned vector; call `add` in cohort order.
+
+    All clients of a round return full vectors, or all return vectors with sparse rows; missing rows count as
+    zero.
+    """
+
+    def __init__(self) -> None:
+        self._sums: _DenseSum | _SparseSum | None = None
+        self.weight = 0.0
+        self.count = 0  # of clients
+
+    def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None = None) -> None:
+        self._add(weight, vectors, rows)
+        self.weight += weight
+        self.count += 1
+
+    def merge(self, other: BlockSum) -> None:
+        """Add the sums of another block."""
+        if self._sums is None:
+            self._sums = other._sums
+        elif other._sums is not None:
+            self._add(1.0, other.vectors(), other.rows())
+        self.weight += other.weight
+        self.count += other.count
+
+    def _add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None) -> None:
+        if self._sums is None:
+            self._sums = _DenseSum() if rows is None else _SparseSum(rows, len(vectors))
+        self._sums.add(weight, vectors, rows)
+
+    def vectors(self) -> list[Vector]:
+        return [] if self._sums is None else self._sums.vectors()
+
+    def rows(self) -> SparseRows | None:
+        return None if self._sums is None else self._sums.rows()
 
 
 class BlockedMean:
-    """sum_i w_i r_i / sum_i w_i for each returned vector; call `add` in cohort order.
+    """sum_i w_i r_i / sum_i w_i for each returned vector; call `add_block` in cohort order.
 
-    Call `skip` for a client that is left out, because it keeps its position in the block. All clients of a
-    round return full vectors, or all return vectors with sparse rows; missing rows count as zero.
-
-    >>> mean = BlockedMean()
-    >>> mean.add(1.0, [torch.tensor([1.0, 2.0])]); mean.add(3.0, [torch.tensor([5.0, 6.0])])
+    >>> block, mean = BlockSum(), BlockedMean()
+    >>> block.add(1.0, [torch.tensor([1.0, 2.0])]); block.add(3.0, [torch.tensor([5.0, 6.0])])
+    >>> mean.add_block(block)
     >>> mean.value()
     (tensor([4., 5.]),)
     """
 
     def __init__(self) -> None:
-        self._total: _DenseSum | _SparseSum | None = None
-        self._block: _DenseSum | _SparseSum | None = None
-        self._filled = 0
-        self.weight = 0.0
-        self.count = 0
+        self._total = BlockSum()
 
-    def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None = None) -> None:
-        if self._block is None:
-            self._block = _DenseSum() if rows is None else _SparseSum(rows, len(vectors))
-        self._block.add(weight, vectors, rows)
-        self.weight += weight
-        self.count += 1
-        self._advance()
+    @property
+    def weight(self) -> float:
+        return self._total.weight
 
-    def skip(self) -> None:
-        self._advance()
+    @property
+    def count(self) -> int:
+        return self._total.count
 
-    def _advance(self) -> None:
-        self._filled += 1
-        if self._filled == BLOCK:
-            self._close_block()
-
-    def _close_block(self) -> None:
-        self._filled = 0
-        if self._total is None:
-            self._total = self._block
-        elif self._block is not None:
-            self._total.add(1.0, self._block.vectors(), self._block.rows())
-        self._block = None
+    def add_block(self, block: BlockSum) -> None:
+        self._total.merge(block)
 
     def value(self) -> tuple[Vector, ...] | None:
         """Return the means as full vectors, or None without any client. Call it once, at the end."""
         sparse = self.sparse_value()
         if sparse is None:
-            return None if self._total is None else self._means(self._total)
+            return self._means() if self.count else None
         rows, means = sparse
         full = tuple(torch.zeros(rows.full_size) for _ in means)
         for vector, mean in zip(full, means, strict=True):
@@ -76,12 +95,11 @@ class BlockedMean:
 
         Call it at most once, at the end.
         """
-        self._close_block()
-        rows = None if self._total is None else self._total.rows()
-        return None if self._total is None or rows is None else (rows, self._means(self._total))
+        rows = self._total.rows()
+        return None if rows is None else (rows, self._means())
 
-    def _means(self, total: _DenseSum | _SparseSum) -> tuple[Vector, ...]:
-        return tuple(v.div_(self.weight) for v in total.vectors())
+    def _means(self) -> tuple[Vector, ...]:
+        return tuple(v.div_(self.weight) for v in self._total.vectors())
 
 
 class _DenseSum:

@@ -33,7 +33,7 @@ class MemoryTable:
         if t != self._t:
             self._t, self._before = t, {}
         self._before[client] = self._rows.get(client)
-        self._rows[client] = tuple(v.clone() for v in vectors)
+        self._rows[client] = vectors
 
     def discard(self, t: int) -> None:
         for client, row in self._before.items():

@@ -82,20 +82,19 @@ def run_round(
     The round may overwrite `state.x` (see `SERVER_ON_SPARSE_ROWS`). Continue with the returned state.
     """
     algorithm, clients = setup.algorithm, setup.clients
-    population, returned = len(clients.ids), len(algorithm.returns)
+    population = len(clients.ids)
     cohort = setup.sampler(setup.seed, t, population, setup.cohort)  # Sample a subset S of clients
     cohort = longest_first(cohort, clients.sizes)
     round = Round(t, eta_l, eta, len(cohort), population)
 
     mean, tally = BlockedMean(), _Tally(clients)
     jobs = [ClientJob(round, i) for i in cohort]
-    for client, vectors in setup.executor.map(jobs, algorithm.sent(state), setup.table.read):
-        if not tally.accepts(client, vectors):
-            mean.skip()
-            continue
-        mean.add(client.weight, vectors[:returned], client.rows)  # Delta_t = sum_i n_i / n Delta_i
-        if algorithm.keeps:
-            setup.table.write(t, client.client, vectors[returned:])
+    for block in setup.executor.train(jobs, algorithm.sent(state), setup.table.read):
+        mean.add_block(block.total)  # Delta_t = sum_i n_i / n Delta_i
+        for report in block.reports:
+            tally.add(report)
+        for client, vectors in block.kept.items():
+            setup.table.write(t, client, vectors)
 
     if mean.count:
         after = _server_update(setup, state, mean, round._replace(cohort=mean.count))
@@ -134,17 +133,16 @@ class _Tally:
         self._diverged: list[str] = []
         self._loss, self._examples = 0.0, 0
 
-    def accepts(self, client: ClientReport, vectors: tuple[Vector, ...]) -> bool:
-        """Record a client. Return whether it enters the mean: it had a batch, and its update is finite."""
-        if not vectors:
-            return False
+    def add(self, client: ClientReport) -> None:
+        """Record a client. It is part of the mean if it had a batch and its update is finite."""
+        if not client.steps:
+            return
         name = self._clients.ids[client.client]
         (self._accepted if client.finite else self._rejected).append(name)
         if not (client.finite and isfinite(client.loss)):
             self._diverged.append(name)
         if client.finite:
             self._loss, self._examples = self._loss + client.loss, self._examples + client.examples
-        return client.finite
 
     def reject_all(self) -> None:
         self._accepted, self._rejected = [], [*self._accepted, *self._rejected]

@@ -1,20 +1,32 @@
-"""The executor protocol: an ordered map that takes jobs and returns their results in the same order."""
+"""The executor protocol: train the clients of a round in blocks, and evaluate the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
+from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import Job
+from fedopt.engine.worker import ClientJob, ClientReport, Job
 
 Kept = Callable[[int], tuple[Vector, ...] | None]  # returns the vectors that the client at a position kept
 
 
 def nothing_kept(client: int) -> None:
     return None
+
+
+class BlockResult(NamedTuple):
+    """The trained clients of a block, in cohort order, and the weighted sum of the vectors they return.
+
+    A client without a batch, or with a non-finite update, is not part of the sum.
+    """
+
+    reports: list[ClientReport]
+    total: BlockSum
+    kept: dict[int, tuple[Vector, ...]]  # the vectors that each client keeps, by its position
 
 
 class Executor(Protocol):
@@ -41,10 +53,22 @@ class Executor(Protocol):
     def share(self, x: Vector) -> Vector:
         """Copy the model to memory that the workers read directly, so that sending it takes no copy."""
 
+    def train(
+        self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[BlockResult]:
+        """Train clients. Yield the results of blocks of clients, in the order of `jobs`.
+
+        The clients of a block depend on the problem and on `jobs` only, because the order of summation is
+        part of the result.
+        """
+
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        """Yield results in the order of `jobs`. The vectors of a result are valid until the next one."""
+        """Run single jobs, such as evaluations. Yield results in the order of `jobs`.
+
+        The vectors of a result are valid until the next one.
+        """
 
     def close(self) -> None:
         """Stop all workers."""

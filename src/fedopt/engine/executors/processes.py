@@ -27,7 +27,8 @@ import torch.multiprocessing as multiprocessing
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
-from fedopt.engine.executors.base import Kept, nothing_kept
+from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
+from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Worker, initial_model, one_line
 from fedopt.engine.worker_server import start_worker_server
@@ -142,7 +143,8 @@ class Processes:
         self._client_ids = federation.train.ids
         algorithm = problem.algorithm()
         self._keeps = len(algorithm.keeps)
-        self._per_slot = len(algorithm.returns) + 2 * self._keeps  # kept before, returned, kept
+        self._returned = len(algorithm.returns)
+        self._per_slot = self._returned + 2 * self._keeps  # kept before, returned, kept
         self._slots = 4 * len(self._workers)
         if problem.fixed is not None:  # sending it moves it to shared memory, once for all workers
             _check_shared_memory(problem.fixed.nbytes)
@@ -183,6 +185,11 @@ class Processes:
     def share(self, x: Vector) -> Vector:
         self._sent.write(0, (x,))
         return self._sent[0]
+
+    def train(
+        self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[BlockResult]:
+        return train_by_client(self, jobs, sent, kept, self._returned)
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

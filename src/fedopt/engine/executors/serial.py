@@ -7,7 +7,8 @@ from typing import Any
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
-from fedopt.engine.executors.base import Kept, nothing_kept
+from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
+from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Worker
 
@@ -23,9 +24,15 @@ class Serial:
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         self._worker = Worker(problem, federation, sample)
+        self._returned = len(self._worker.algorithm.returns)
 
     def share(self, x: Vector) -> Vector:
         return x.clone()
+
+    def train(
+        self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[BlockResult]:
+        return train_by_client(self, jobs, sent, kept, self._returned)
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork
-from fedopt.engine.executors.base import Kept, nothing_kept
+from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
+from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.cooperative import cooperative_threads, current_thread
 from fedopt.engine.executors.devices import full_precision
 from fedopt.engine.executors.stacking import GradientReply, GradientRequest, StackedModel
@@ -146,6 +147,11 @@ class Vectorised:
 
     def share(self, x: Vector) -> Vector:
         return x.clone()
+
+    def train(
+        self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+    ) -> Iterator[BlockResult]:
+        return train_by_client(self, jobs, sent, kept, len(self._worker.algorithm.returns))
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
