@@ -74,3 +74,28 @@ def test_runs_with_different_seeds_use_the_same_sample():
     assert at_zero[0]["loss"] == pytest.approx(math.log(4), rel=1e-6)
     hits = at_zero[0]["accuracy"] * 17
     assert hits == pytest.approx(round(hits), abs=1e-9)
+
+
+def test_metric_of_outputs_that_are_not_numbers_is_undefined():
+    """The largest of NaN scores is the first, so class 0 would be a correct prediction."""
+    problem = replace(small.problem(), model=lambda: nn.Linear(8, 2, bias=False))
+    executor = Serial()
+    for rows in ([0, 1, 2, 3], [2]):
+        inputs = np.ones((4, 8), np.float32)
+        inputs[rows] = np.nan
+        executor.load(problem, problem.federation(), (inputs, np.zeros(4, np.int64), np.zeros(4)))
+        evaluation = evaluate_sample(executor, torch.eye(2, 8).reshape(-1), 4)
+        assert math.isnan(evaluation["loss"]) and math.isnan(evaluation["accuracy"])
+
+
+def test_metric_with_an_infinite_loss_is_defined():
+    """A score of minus infinity excludes a class. The loss of its examples is infinite."""
+    module = nn.Linear(8, 2)
+    problem = replace(small.problem(), model=lambda: module)
+    executor = Serial()
+    executor.load(
+        problem, problem.federation(), (np.ones((4, 8), np.float32), np.array([0, 0, 0, 1]), np.zeros(4))
+    )
+    x = torch.tensor([0.0] * 17 + [-math.inf])
+    evaluation = evaluate_sample(executor, x, 4)
+    assert evaluation == {"loss": math.inf, "accuracy": 0.75}

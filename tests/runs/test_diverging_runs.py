@@ -36,7 +36,7 @@ def test_run_without_finite_updates_diverges_every_time_it_is_started(
     out = tmp_path / "run"
     for attempt in range(2):
         with pytest.raises(
-            RunError, match=r"^round \d+: no finite update for .*clients c\d\d, c\d\d"
+            RunError, match=r"^round \d+: no client with a finite loss and update for .*clients c\d\d, c\d\d"
         ) as caught:
             run_diverging(out, rounds=rounds, **{"checkpoint.every": every})
         assert "\n" not in str(caught.value)
@@ -75,6 +75,36 @@ def test_infinite_loss_with_finite_updates_diverges(tmp_path: Path):
     assert "\n" not in str(caught.value)
     losses = [line["loss"] for line in read_lines(tmp_path / "run")]
     assert losses == [None] * len(losses)
+    assert all(
+        line["rejected"] == 6 and not line["clients"] for line in read_lines(tmp_path / "run", "train")
+    )
+    assert len(caught.value.clients) == 6
+
+
+def infinite_for_first(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy, plus infinity for every example of class 0. The gradient is finite."""
+    return F.cross_entropy(outputs, targets, reduction="none") + torch.where(targets == 0, torch.inf, 0.0)
+
+
+@pytest.mark.parametrize("by", ["inputs", "loss"])
+def test_clients_without_a_finite_loss_or_update_are_left_out_and_counted(by: str, tmp_path: Path):
+    """One rule for both: the run continues with the other clients."""
+    points = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    clients = {name: (points.copy(), np.full(12, 1)) for name in "abcd"}
+    if by == "inputs":
+        clients["d"][0][3] = np.nan
+    else:
+        clients["d"][1][3] = 0
+    loss = F.cross_entropy if by == "inputs" else infinite_for_first
+    task = fedopt.own_task(torch.nn.Linear(3, 2), loss, clients, (points, np.full(12, 1)))
+    config = {"clients_per_round": 4, "patience": 2, "client.lr": 0.1}
+    result = fedopt.run(task, rounds=5, config=config, out=tmp_path / "run")
+    lines = read_lines(tmp_path / "run", "train")
+    assert [(line["clients"], line["rejected"], line["rejected_clients"]) for line in lines] == [
+        (3, 1, ["d"])
+    ] * 5
+    assert all(line["loss"] is not None for line in lines)
+    assert result.rejected == 5 and read_info(tmp_path / "run")["status"] == "done"
 
 
 def run_main(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:

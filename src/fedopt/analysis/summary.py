@@ -48,7 +48,7 @@ class Summary(NamedTuple):
     bytes_total: Interval | None
     bytes_to_target: Interval | None
     seconds: Interval | None
-    rejected: Interval | None  # client updates that were not finite
+    rejected: Interval | None  # clients whose loss or update was not finite
 
     @property
     def label(self) -> str:

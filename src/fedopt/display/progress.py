@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from math import isfinite
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -79,7 +80,8 @@ class RunProgress:
         if step.evaluation:
             metrics = [name for name in step.evaluation if name != "loss"]  # a task may have none
             value = step.evaluation[metrics[0] if metrics else "loss"]
-            self._evaluation = f"{metrics[0] if metrics else 'test loss'} {value:.4f}"
+            shown = f"{value:.4f}" if isfinite(value) else "not finite"
+            self._evaluation = f"{metrics[0] if metrics else 'test loss'} {shown}"
         if step.report is not None:
             loss = step.report.loss
             parts.append("loss not finite" if loss is None else f"loss {loss:.4f}")

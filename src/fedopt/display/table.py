@@ -172,8 +172,8 @@ def describe_columns(comparison: Comparison) -> str:
         text += " Several seeds: mean ± half-width of the 95 % confidence interval (Student's t)."
     if any(record.rejected for record in comparison.records):
         text += (
-            " Rejected: client updates that were not finite and were left out. A configuration with such "
-            f"updates in its last {LAST_ROUNDS} rounds ranks behind all others."
+            " Rejected: clients that were left out because their loss or update was not finite. A "
+            f"configuration with rejected clients in its last {LAST_ROUNDS} rounds ranks behind all others."
         )
     if comparison.target is None:
         return text

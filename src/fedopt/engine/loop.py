@@ -114,15 +114,15 @@ def _stalled_error(position: Position, report: RoundReport) -> RunError:
             "server.lr",
             round=position.round,
         )
-    if report.skipped and not report.diverged:
+    if report.skipped and not report.rejected:
         return RunError(
             f"round {position.round}: no client has examples for one batch; set client.drop_last=false "
             "or a smaller client.batch_size"
         )
-    names = ", ".join(report.diverged[:5]) + (", ..." if len(report.diverged) > 5 else "")
+    names = ", ".join(report.rejected[:5]) + (", ..." if len(report.rejected) > 5 else "")
     return Diverged(
-        f"round {position.round}: no finite update for {position.stalled} rounds in a row "
-        f"(clients {names}); try a smaller client.lr or server.lr",
+        f"round {position.round}: no client with a finite loss and update for {position.stalled} rounds in a "
+        f"row (clients {names}); try a smaller client.lr or server.lr, and check these clients' data",
         round=position.round,
-        clients=report.diverged,
+        clients=report.rejected,
     )

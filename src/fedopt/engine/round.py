@@ -7,7 +7,6 @@ seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import NamedTuple
 
 from fedopt.algorithms import Algorithm, Round, State, Vector
@@ -66,8 +65,7 @@ class RoundReport(NamedTuple):
 
     loss: float | None  # mean train loss of the cohort during its local work; None without a finite client
     clients: int  # number of clients in the mean
-    rejected: tuple[str, ...]  # clients that were left out because their update was not finite
-    diverged: tuple[str, ...]  # rejected clients, and clients in the mean whose loss was not finite
+    rejected: tuple[str, ...]  # clients that were left out because their loss or update was not finite
     skipped: int  # number of clients with fewer examples than one batch, if short batches are dropped
     examples: int  # number of processed examples
     bytes_down: int
@@ -130,23 +128,21 @@ class _Tally:
         self._clients = clients
         self._accepted: list[str] = []
         self._rejected: list[str] = []
-        self._diverged: list[str] = []
         self._loss, self._examples = 0.0, 0
 
     def add(self, client: ClientReport) -> None:
-        """Record a client. It is part of the mean if it had a batch and its update is finite."""
+        """Record a client. It is part of the mean if it had a batch and is finite."""
         if not client.steps:
             return
         name = self._clients.ids[client.client]
-        (self._accepted if client.finite else self._rejected).append(name)
-        if not (client.finite and isfinite(client.loss)):
-            self._diverged.append(name)
-        if client.finite:
-            self._loss, self._examples = self._loss + client.loss, self._examples + client.examples
+        if not client.finite:
+            self._rejected.append(name)
+            return
+        self._accepted.append(name)
+        self._loss, self._examples = self._loss + client.loss, self._examples + client.examples
 
     def reject_all(self) -> None:
         self._accepted, self._rejected = [], [*self._accepted, *self._rejected]
-        self._diverged = self._rejected
 
     def report(self, algorithm: Algorithm, cohort: int, state: State) -> RoundReport:
         lengths = {STATISTICS: len(state.running_statistics)} if STATISTICS in algorithm.returns else {}
@@ -159,7 +155,6 @@ class _Tally:
             loss=self._loss / self._examples if accepted and self._examples else None,
             clients=accepted,
             rejected=tuple(self._rejected),
-            diverged=tuple(self._diverged),
             skipped=cohort - accepted - rejected,
             examples=self._examples,
             bytes_down=4 * down * cohort,

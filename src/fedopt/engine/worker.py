@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from math import isfinite
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedopt.models.capabilities import self_updating_layers
 from fedopt.models.fixed_state import FixedState, describe_parameters
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import SparseRows
-from fedopt.tasks.batch import call_model, count_examples
+from fedopt.tasks.batch import call_model, count_examples, has_nan
 
 EVAL_BATCH = 100  # examples, as in the authors' code; fixed, because the sum depends on the batches
 
@@ -62,7 +63,7 @@ class ClientReport(NamedTuple):
     steps: int
     examples: int
     loss: float  # sum over the processed examples
-    finite: bool  # whether all returned and kept vectors are finite
+    finite: bool  # whether the loss and all returned and kept vectors are finite
     rows: SparseRows | None = None  # the rows of the model that its vectors hold; None: all of them
 
 
@@ -265,8 +266,9 @@ class Worker:
             )
         self._check_fixed(fixed)
         vectors = result.returns + result.keeps
-        finite = all(map(all_finite, vectors))
-        return ClientReport(job.client, work.weight(), *work.statistics(), finite, rows), vectors
+        steps, examples, loss = work.statistics()
+        finite = isfinite(loss) and all(map(all_finite, vectors))
+        return ClientReport(job.client, work.weight(), steps, examples, loss, finite, rows), vectors
 
     def client_work(self, *arguments: Any) -> ClientWork:
         return ClientWork(self.problem, self.flat, *arguments)
@@ -320,9 +322,13 @@ class Worker:
                 with explained_mismatch(outputs, targets), first_check:
                     losses = self.problem.loss(outputs, targets)
                 examples = count_examples(targets)
-                loss += float(losses.cpu().double().sum()) if losses.ndim else float(losses) * examples
+                part = float(losses.cpu().double().sum()) if losses.ndim else float(losses) * examples
+                loss += part
+                # A metric can be a valid number for outputs that are not, such as the largest of NaN scores.
+                undefined = not isfinite(part) and has_nan(outputs)
                 for name, metric in self.problem.metrics.items():
-                    sums[name] += [float(part.cpu().double().sum()) for part in metric(outputs, targets)]
+                    values = [float(value.cpu().double().sum()) for value in metric(outputs, targets)]
+                    sums[name] += np.nan if undefined else values
         return EvaluationSums(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
 
     def _check_fixed(self, before: dict[str, tuple[int, int]]) -> None:

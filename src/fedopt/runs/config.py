@@ -78,7 +78,7 @@ class Config(Section):
     weighting: Literal["examples", "uniform", "processed", "tokens"]
     sampling: Literal["uniform", "as_run"]
     variant: Literal["as_printed", "as_run"]
-    patience: Count  # maximum number of consecutive rounds without a finite update
+    patience: Count  # maximum number of consecutive rounds without a finite client
     buffers: Literal["refuse", "freeze", "average", "local"]  # how to treat a model with running statistics
     init: str  # "seed", or the checksum of the initial weights
     # Device on which clients train many at a time. It changes the rounding, so it is part of the identity.

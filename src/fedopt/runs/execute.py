@@ -281,7 +281,7 @@ class _Run:
 
     @property
     def _is_stalled(self) -> bool:
-        """Whether too many rounds in a row had no finite update."""
+        """Whether too many rounds in a row had no client with a finite loss and update."""
         return self.position.stalled >= self.config.patience
 
     def _pause(self, status: str) -> RunResult:

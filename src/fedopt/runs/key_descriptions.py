@@ -48,7 +48,7 @@ DESCRIPTIONS = {
     "weighting": "Weight of a client in the mean: by examples, uniform, by processed examples, or by tokens.",
     "sampling": "How clients are sampled: uniform without replacement, or as_run by the authors.",
     "variant": "Mathematics of the server: as_printed in the paper, or as_run by its authors.",
-    "patience": "Number of consecutive rounds without a finite update after which the run ends as diverged.",
+    "patience": "Number of consecutive rounds without a finite client after which the run ends as diverged.",
     "buffers": "Treatment of running statistics of batch normalization: refuse, freeze, average, local.",
     "init": 'Initial weights: "seed", or the checksum of the given file.',
     "vectorised": "Device on which clients train many at a time; not set for other executors.",

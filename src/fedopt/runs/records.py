@@ -67,7 +67,7 @@ class RunRecord(NamedTuple):
 
     @property
     def rejected(self) -> int:
-        """The number of client updates that were left out of all rounds because they were not finite."""
+        """The number of clients that were left out of all rounds: their loss or update was not finite."""
         return count_rejected(self.train)
 
     def curve(self, split: Literal["train", "test"], key: str) -> tuple[list[int], list[float]]:

@@ -45,7 +45,7 @@ class RunResult(NotebookDisplay):
 
     @property
     def rejected(self) -> int:
-        """The number of client updates that were left out because they were not finite."""
+        """The number of clients that were left out because their loss or update was not finite."""
         return count_rejected(self.train)
 
     @property

@@ -46,6 +46,13 @@ def count_examples(nested: Nested) -> int:
     return len(nested)
 
 
+def has_nan(nested: Nested) -> bool:
+    """Return whether some element of a tensor is not a number."""
+    if isinstance(nested, Tensor):
+        return bool(nested.isnan().any())
+    return any(map(has_nan, nested.values() if isinstance(nested, Mapping) else nested))
+
+
 def map_tensors(function: Callable[[Tensor], Tensor], nested: Nested) -> Nested:
     """Apply a function to every tensor."""
     if isinstance(nested, Tensor):

@@ -30,7 +30,7 @@ class PointResult(NamedTuple):
     score: Interval | None  # of the selection criterion; None if a seed has no score
     value: Interval | None  # of the task's metric
     status: str
-    rejected: int  # client updates of all seeds that were not finite
+    rejected: int  # clients of all seeds whose loss or update was not finite
 
     @property
     def rounds(self) -> int:
@@ -56,7 +56,7 @@ class AlgorithmResult(NamedTuple):
 
     @property
     def with_rejections(self) -> int:
-        """The number of points at which client updates were rejected."""
+        """The number of points at which clients were rejected."""
         return sum(point.rejected > 0 for point in self.points)
 
     def near_best(self, request: SweepRequest) -> NearBest:

@@ -80,8 +80,8 @@ def notes(result: SweepResult) -> list[str]:
     return [
         *(
             [
-                "clients rejected: trials in which client updates were not finite; in the rounds that count, "
-                "they have no score"
+                "clients rejected: trials with clients whose loss or update was not finite; in the rounds "
+                "that count, they have no score"
             ]
             if has_rejections
             else []

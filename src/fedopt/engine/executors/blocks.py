@@ -23,7 +23,7 @@ def train_by_client(
 
 
 def add_client(block: BlockResult, report: ClientReport, vectors: tuple[Vector, ...], returned: int) -> None:
-    """Add a client to its block. A client that took no step or has a non-finite update is only reported."""
+    """Add a client to its block. A client that took no step or is not finite is only reported."""
     block.reports.append(report)
     if not (report.steps and report.finite):
         return
