@@ -13,7 +13,8 @@ from pathlib import Path
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.cli.listings import result_text
-from fedopt.tasks import TASKS, Task
+from fedopt.tasks import PAPER_TASKS, TASKS, Task
+from fedopt.tasks.base import TaskSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "docs/tasks.md")
@@ -40,15 +41,20 @@ def list_algorithms() -> str:
 
 
 def list_tasks() -> str:
+    """List the paper's tasks."""
     rows: list[tuple[object, ...]] = []
-    for task in TASKS.values():
-        paper = task.paper
-        assert paper is not None
+    for task in PAPER_TASKS.values():
+        known = _settings(task)
         d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
-        settings = (f"{paper.rounds:,}", paper.clients_per_round, paper.batch_size)
-        rows.append((f"`{task.name}`", task.what, f"{d:,}", task.metric, *settings))
+        numbers = (f"{known.rounds:,}", known.clients_per_round, known.batch_size)
+        rows.append((f"`{task.name}`", task.what, f"{d:,}", task.metric, *numbers))
     header = ("name", "description", "parameters", "metric", "rounds", "clients per round", "batch size")
     return format_table(header, *rows)
+
+
+def _settings(task: Task) -> TaskSettings:
+    assert task.settings is not None
+    return task.settings
 
 
 def _join_rates(values: Iterable[float | None]) -> str:
@@ -62,37 +68,44 @@ def _describe_metrics(task: Task) -> str:
     return f"Metrics: {', '.join(task.metrics)} ({better}). The main metric is {task.metric}."
 
 
-def describe_settings() -> str:
-    """Describe the paper's settings, best rates and results of every task."""
-    sections = []
-    for task in TASKS.values():
-        paper = task.paper
-        assert paper is not None
-        grids = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
-        grid = ", ".join(f"{name}={g.first:g}:{g.last:g}:{g.step:g}" for name, g in grids.items())
-        factories = {"data": task.federation, "model": task.model, "loss": task.loss}
-        keys = [f"`{part}.{key}`" for part, factory in factories.items() for key in keywords(factory)]
-        keys += [f"`data.{key}`" for key in keywords(task.prepare)]
-        sections += [
+def describe_paper_tasks() -> str:
+    """Describe the paper's settings, best rates and results of its tasks."""
+    return "\n\n".join(map(_describe_task, PAPER_TASKS.values()))
+
+
+def describe_other_tasks() -> str:
+    """Describe settings and best rates of the tasks that are not in the paper."""
+    return "\n\n".join(_describe_task(task) for task in TASKS.values() if task.paper is None)
+
+
+def _describe_task(task: Task) -> str:
+    known = _settings(task)
+    grids = {"client_lr": known.client_grid, "server_lr": known.server_grid, "tau": known.tau_grid}
+    grid = ", ".join(f"{name}={g.first:g}:{g.last:g}:{g.step:g}" for name, g in grids.items())
+    factories = {"data": task.federation, "model": task.model, "loss": task.loss}
+    keys = [f"`{part}.{key}`" for part, factory in factories.items() for key in keywords(factory)]
+    keys += [f"`data.{key}`" for key in keywords(task.prepare)]
+    rows: list[tuple[object, ...]] = [
+        ("best rates (log10): client / server / tau", *map(_join_rates, known.rates.values()))
+    ]
+    if task.paper is not None:
+        results = [result_text(task, task.paper.results[name]) for name in known.rates]
+        rows.append(("result in the paper", *results))
+    return "\n\n".join(
+        (
             f"## `{task.name}`",
             f"{task.what[0].upper()}{task.what[1:]}. {_describe_metrics(task)} The loss of a batch is the "
-            f"{task.reduction} over its examples. {paper.rounds:,} rounds, {paper.clients_per_round} "
-            f"clients per round, batch size {paper.batch_size}.",
+            f"{task.reduction} over its examples. {known.rounds:,} rounds, {known.clients_per_round} "
+            f"clients per round, batch size {known.batch_size}.",
             f"Grid (log10): `{grid}`. Configuration keys: {', '.join(keys)}.",
-            format_table(
-                ("", *paper.rates),
-                (
-                    "best rates (log10): client / server / tau",
-                    *(_join_rates(rates) for rates in paper.rates.values()),
-                ),
-                ("result in the paper", *(result_text(task, paper.results[name]) for name in paper.rates)),
-            ),
-        ]
-    return "\n\n".join(sections)
+            format_table(("", *known.rates), *rows),
+        )
+    )
 
 
 GENERATORS = {
-    "settings": describe_settings,
+    "settings": describe_paper_tasks,
+    "other tasks": describe_other_tasks,
     "quickstart": lambda: embed_example("quickstart.py"),
     "my_algorithm": lambda: embed_example("my_algorithm.py"),
     "algorithms": list_algorithms,

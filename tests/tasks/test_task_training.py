@@ -24,8 +24,9 @@ from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
 from fedopt.tasks.shakespeare import SHAKESPEARE
 from fedopt.tasks.stackoverflow import SO_LR, SO_NWP
+from fedopt.tasks.synthetic import SYNTHETIC_LR, SYNTHETIC_MLP
 
-TASKS = (CIFAR10, CIFAR100, EMNIST_AE, EMNIST_CR, SHAKESPEARE, SO_LR, SO_NWP)
+TASKS = (CIFAR10, CIFAR100, EMNIST_AE, EMNIST_CR, SHAKESPEARE, SO_LR, SO_NWP, SYNTHETIC_LR, SYNTHETIC_MLP)
 EACH = pytest.mark.parametrize("task", TASKS, ids=[task.name for task in TASKS])
 
 
@@ -37,6 +38,8 @@ PARAMETERS = {
     "shakespeare": 820_522,
     "so_lr": 5_000_500,
     "so_nwp": 4_050_748,
+    "synthetic_lr": 60 * 10 + 10,
+    "synthetic_mlp": 60 * 32 + 32 + 32 * 10 + 10,
 }
 
 

@@ -101,6 +101,8 @@ LAYERS: Mapping[str, Sequence[WeightLayer]] = {
     "shakespeare": _next_character(),
     "so_nwp": _next_word(),
     "so_lr": [WeightLayer("kernel", 1, 10_000, 500, on_data=True)],
+    "synthetic_lr": [WeightLayer("dense", 1, 60, 10, on_data=True)],
+    "synthetic_mlp": [WeightLayer("dense1", 1, 60, 32, on_data=True), WeightLayer("dense2", 1, 32, 10)],
 }
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-TASK_NAMES = ("cifar10", "cifar100", "emnist_cr", "emnist_ae", "shakespeare", "so_nwp", "so_lr")
+TASK_NAMES = (
+    "cifar10",
+    "cifar100",
+    "emnist_cr",
+    "emnist_ae",
+    "shakespeare",
+    "so_nwp",
+    "so_lr",
+    "synthetic_lr",
+    "synthetic_mlp",
+)
 ALGORITHM_NAMES = (
     "fedavg",
     "fedavgm",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rich.console import Console
 from rich.table import Table
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmEntry, keywords
 from fedopt.tasks import TASKS, Task
-from fedopt.tasks.base import LogRange, PaperSettings, Rates
+from fedopt.tasks.base import LogRange, PaperSettings, Rates, TaskSettings
 
 
 def _grid(grid: LogRange) -> str:
@@ -37,32 +39,47 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def print_tasks(console: Console | None = None) -> None:
-    """Print the tasks with the paper's settings, best rates and results."""
+    """Print the paper's tasks with its settings, best rates and results, then the other tasks."""
     console = console or Console(emoji=False)
-    names = list(next(iter(TASKS.values())).paper.rates)  # type: ignore[union-attr]
-    settings = _table(
-        "The paper's settings", "task", "rounds", "clients", "batch", "client grid", "server grid"
-    )
-    rates = _table("The paper's best log10 rates: client, server, tau", "task", *names)
+    papers = {task.name: task.paper for task in TASKS.values() if task.paper is not None}
+    names = list(next(iter(papers.values())).rates)
     results = _table("The paper's results on the real data", "task", "metric", *names)
-    for task in TASKS.values():
-        console.print(f"[bold]{task.name}[/bold]  {task.what}; metric: {task.metric}", highlight=False)
-        paper = task.paper
-        assert paper is not None
-        counts = [f"{n:,}" for n in (paper.rounds, paper.clients_per_round, paper.batch_size)]
-        settings.add_row(task.name, *counts, _grid(paper.client_grid), _grid(paper.server_grid))
-        rates.add_row(task.name, *(_rates(paper.rates[name]) for name in names))
-        results.add_row(
-            task.name, _unit(task.metric), *(result_text(task, paper.results[name]) for name in names)
-        )
-    tau = _grid(PaperSettings.tau_grid)
+    for name, paper in papers.items():
+        task = TASKS[name]
+        _print_task(console, task)
+        numbers = [result_text(task, paper.results[column]) for column in names]
+        results.add_row(name, _unit(task.metric), *numbers)
+    settings, rates = _settings_tables("The paper's", papers, names)
     for table in (settings, rates, results):
         console.print(table)
     console.print(
-        f"Grids are in log10, first:last:step; tau is tuned over {tau}. The paper has no rates for "
-        "SCAFFOLD; its default rates are FedAvg's.",
+        f"Grids are in log10, first:last:step; tau is tuned over {_grid(PaperSettings.tau_grid)}. The paper "
+        "has no rates for SCAFFOLD; its default rates are FedAvg's.\n",
         highlight=False,
     )
+    others = {task.name: task.settings for task in TASKS.values() if task.settings and not task.paper}
+    console.print("[bold]Tasks that are not in the paper[/bold]")
+    for name in others:
+        _print_task(console, TASKS[name])
+    for table in _settings_tables("Our", others, names):
+        console.print(table)
+
+
+def _print_task(console: Console, task: Task) -> None:
+    console.print(f"[bold]{task.name}[/bold]  {task.what}; metric: {task.metric}", highlight=False)
+
+
+def _settings_tables(
+    whose: str, tasks: Mapping[str, TaskSettings], algorithms: Sequence[str]
+) -> tuple[Table, Table]:
+    """Build the tables of the settings and of the best rates."""
+    settings = _table(f"{whose} settings", "task", "rounds", "clients", "batch", "client grid", "server grid")
+    rates = _table(f"{whose} best log10 rates: client, server, tau", "task", *algorithms)
+    for name, known in tasks.items():
+        counts = [f"{n:,}" for n in (known.rounds, known.clients_per_round, known.batch_size)]
+        settings.add_row(name, *counts, _grid(known.client_grid), _grid(known.server_grid))
+        rates.add_row(name, *(_rates(known.rates[algorithm]) for algorithm in algorithms))
+    return settings, rates
 
 
 def print_algorithms(console: Console | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Default learning rates: the paper's tables, or our own choice where the paper has none."""
+"""Default learning rates: the task's best rates, which are the paper's for its tasks, or our own choice."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class DefaultRates(NamedTuple):
 
 
 def default_rates(task: Task, algorithm: str, client: str, server: str) -> DefaultRates:
-    """The paper's best rates for the most similar optimizers on this task."""
-    column = task.paper.rates.get(_COLUMN.get(server, "")) if task.paper else None
+    """The best known rates for the most similar optimizers on this task."""
+    column = task.settings.rates.get(_COLUMN.get(server, "")) if task.settings else None
     if column is None:
         rates = DefaultRates(0.1, _OUR_SERVER_RATES.get(server, 0.01), None)
     else:

@@ -96,12 +96,12 @@ def _defaults(
     task: Task, algorithm: str, entry: AlgorithmEntry, settings: Mapping[str, Any], source: str
 ) -> dict[str, Any]:
     """All keys that apply to the selection, with their defaults."""
-    paper, is_centralized = task.paper, algorithm == "centralized"
+    known, is_centralized = task.settings, algorithm == "centralized"
     client = _choice(settings, "client.optimizer", entry.clients, algorithm) if entry.clients else None
     server = _choice(settings, "server.optimizer", entry.servers, algorithm) if entry.servers else None
     variant = _choice(settings, "variant", tuple(VARIANTS))
     rates = default_rates(task, algorithm, client or "sgd", server or "sgd")
-    rounds, cohort = (paper.rounds, paper.clients_per_round) if paper else (100, task.clients_per_round)
+    rounds, cohort = (known.rounds, known.clients_per_round) if known else (100, task.clients_per_round)
     values: dict[str, Any] = {
         "task": task.name,
         "algorithm": algorithm,
@@ -114,7 +114,7 @@ def _defaults(
         "patience": 5,
         "buffers": "refuse",
         "client.lr": rates.client_lr,
-        "client.batch_size": paper.batch_size if paper else 20,
+        "client.batch_size": known.batch_size if known else 20,
         "client.epochs": 1,
         "client.drop_last": False,
         "server.lr": rates.server_lr,

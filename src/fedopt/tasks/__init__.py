@@ -1,4 +1,4 @@
-"""The registry of the paper's tasks. A task has the same lowercase name everywhere.
+"""The registry of tasks: the paper's seven and two small ones. A task has the same lowercase name everywhere.
 
 A user-defined task is named by a reference such as `my_project.tasks:digits`.
 """
@@ -13,11 +13,13 @@ from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
 from fedopt.tasks.shakespeare import SHAKESPEARE
 from fedopt.tasks.stackoverflow import SO_LR, SO_NWP
+from fedopt.tasks.synthetic import SYNTHETIC_LR, SYNTHETIC_MLP
 
-_ALL = (CIFAR10, CIFAR100, EMNIST_CR, EMNIST_AE, SHAKESPEARE, SO_NWP, SO_LR)
+_ALL = (CIFAR10, CIFAR100, EMNIST_CR, EMNIST_AE, SHAKESPEARE, SO_NWP, SO_LR, SYNTHETIC_LR, SYNTHETIC_MLP)
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
+PAPER_TASKS: dict[str, Task] = {name: task for name, task in TASKS.items() if task.paper is not None}
 
-__all__ = ["TASKS", "Task", "find_task"]
+__all__ = ["PAPER_TASKS", "TASKS", "Task", "find_task"]
 
 
 def find_task(task: str | Task) -> Task:

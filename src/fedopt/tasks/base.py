@@ -1,4 +1,4 @@
-"""Tasks: data, model, loss, metrics and, for the paper's tasks, its settings."""
+"""Tasks: data, model, loss, metrics and default settings."""
 
 from __future__ import annotations
 
@@ -51,18 +51,27 @@ class LogRange(NamedTuple):
         return tuple(round(self.first + step * self.step, 6) + 0.0 for step in range(steps + 1))
 
 
-@dataclass(frozen=True)
-class PaperSettings:
-    """Settings, grids, best learning rates and results of a task in the paper."""
+@dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """Default settings of a task, and grids and best values of its learning rates."""
 
-    rounds: int  # Section 4 and the appendix on hyperparameters
+    rounds: int
     clients_per_round: int
-    batch_size: int  # appendix, table of per-task batch sizes
-    client_grid: LogRange  # appendix, hyperparameter grids
+    batch_size: int
+    client_grid: LogRange
     server_grid: LogRange
-    rates: Mapping[str, Rates]  # appendix, tables of the best learning rates and of the best tau
-    results: Mapping[str, float]  # Section 5, table of validation performance, in the unit of the table
     tau_grid: LogRange = LogRange(-5, -1, 1)
+    rates: Mapping[str, Rates]  # by algorithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSettings(TaskSettings):
+    """Settings and results of a task in the paper.
+
+    Rounds and clients per round are in Section 4, batch sizes, grids and best learning rates in the appendix.
+    """
+
+    results: Mapping[str, float]  # Section 5, table of validation performance, in the unit of the table
     # appendix, table of test set performance for Stack Overflow: the full test set after training
     test_results: Mapping[str, float] = field(default_factory=dict)
 
@@ -83,11 +92,11 @@ class Task:
     metrics: Mapping[str, Metric]  # the first is the main metric; without any, it is the loss
     reduction: str = "mean"  # of the loss over a batch; the published rates were tuned for it
     better: str = "higher"
-    clients_per_round: int = 10  # default if there are no paper settings
+    clients_per_round: int = 10  # default if there are no settings
     eval_sample: int = 0  # examples of the test set used during training; 0: all
     full_test_at_end: bool = False  # whether a run on real data ends with the full test set
     tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # counts tokens, for weighting=tokens
-    paper: PaperSettings | None = None
+    settings: TaskSettings | None = None
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # allowed values of options, by key
     touched: Touched | None = None  # for models whose clients use only a few rows
     penalty: Callable[[nn.Module], Tensor] | None = None  # added to the objective, not to the logged loss
@@ -96,3 +105,8 @@ class Task:
     def metric(self) -> str:
         """Name of the main metric."""
         return next(iter(self.metrics), "loss")
+
+    @property
+    def paper(self) -> PaperSettings | None:
+        """The paper's settings, or None for a task that is not in the paper."""
+        return self.settings if isinstance(self.settings, PaperSettings) else None

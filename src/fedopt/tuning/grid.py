@@ -36,11 +36,11 @@ Point = Mapping[str, Value]  # axis -> value
 def paper_grid(
     task: Task, algorithm: AlgorithmChoice, settings: Mapping[str, Any] | None = None
 ) -> dict[str, tuple[Value, ...]]:
-    """Return the paper's grid for a task. Only algorithms with a tau get that axis."""
-    paper = task.paper
-    if paper is None:
-        raise _error(f"the paper has no grid for {task.name}; give one, such as client_lr=-2:0:0.5")
-    ranges = {"client_lr": paper.client_grid, "server_lr": paper.server_grid, "tau": paper.tau_grid}
+    """Return the grid of a task, as in the paper for its tasks. Only algorithms with a tau get that axis."""
+    known = task.settings
+    if known is None:
+        raise _error(f"there is no grid for {task.name}; give one, such as client_lr=-2:0:0.5")
+    ranges = {"client_lr": known.client_grid, "server_lr": known.server_grid, "tau": known.tau_grid}
     if algorithm == "centralized":
         del ranges["server_lr"]
     grid = {axis: log_range.values for axis, log_range in ranges.items()}
