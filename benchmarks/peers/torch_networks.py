@@ -1,4 +1,4 @@
-"""The seven networks in plain PyTorch, as a user of a PyTorch simulator would write them.
+"""The networks in plain PyTorch, as a user of a PyTorch simulator would write them.
 
 Parameters have the names and shapes of fedopt's networks, so that the initial weights can be copied.
 """
@@ -161,6 +161,25 @@ class DenseTagRegression(TagRegression):
         return bags[:, 1:10_001] @ self.kernel + self.bias
 
 
+class LogisticRegression(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(60, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(x)
+
+
+class Perceptron(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense1 = nn.Linear(60, 32)
+        self.dense2 = nn.Linear(32, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense2(F.relu(self.dense1(x)))
+
+
 NETWORKS = {
     "cifar10": lambda: ResNet18(10),
     "cifar100": lambda: ResNet18(100),
@@ -169,6 +188,8 @@ NETWORKS = {
     "shakespeare": NextCharacter,
     "so_nwp": NextWord,
     "so_lr": DenseTagRegression if os.environ.get("FEDOPT_BAGS") == "columns" else TagRegression,
+    "synthetic_lr": LogisticRegression,
+    "synthetic_mlp": Perceptron,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedopt.bench.result_table import markdown_lines, table_notes, table_rows
+from fedopt.bench.result_table import executor_rows, markdown_lines, table_notes, table_rows
 
 NUMBERS = {
     "seconds": 2.0,
@@ -12,6 +12,7 @@ NUMBERS = {
     "gemm_share": 0.8,
     "engine_share": 0.125,
     "peak_memory_mb": None,
+    "executors": {"processes": {"seconds": 2.0, "seconds_range": [1.5, 2.5], "rounds_per_s": 0.5}},
     "cut": "16 of 50 clients",
     "ratio": {"pfl": 2.5},
     "ratio_range": {"pfl": [2.25, 2.75]},
@@ -43,3 +44,17 @@ def test_markdown_names_commit_machine_and_settings_of_peers():
     assert lines[0] == "2026-11-16, commit abc1234, CPU with 2 cores, Linux, Python 3.11, torch 2.13."
     assert lines[4].startswith("| so_nwp\\* | 2 s (1.5-2.5) |")
     assert lines[-1] == "pfl: pfl 0.6.0; 2 processes (so_nwp)"
+
+
+def test_executors_of_a_small_workload_have_their_own_table():
+    times = {"seconds": 0.001, "seconds_range": [0.001, 0.002], "rounds_per_s": 1000.0}
+    executors = {"compiled": times, "serial": times | {"seconds": 0.01, "rounds_per_s": 100.0}}
+    peers = {"fedjax": {"versions": {}, "settings": "jit", "seconds": 0.005}}
+    small = NUMBERS | {"executors": executors, "peers": peers, "engine_share": None}
+    header, rows = executor_rows(RESULT | {"tasks": {"so_lr": NUMBERS, "small_lr": small}})
+    assert header == ["task", "executor", "round", "rounds/s", "x fedjax"]
+    assert rows == [
+        ["small_lr", "compiled", "1 ms (1-2)", "1e+03", "5.00"],
+        ["small_lr", "serial", "10 ms (1-2)", "100", "0.50"],
+    ]
+    assert executor_rows(RESULT)[1] == []

@@ -11,19 +11,20 @@ from bench_rounds import run_engine_round, run_pytorch_round
 
 from fedopt.bench.first_round import compare_first_round
 from fedopt.bench.workload import build_workload
+from fedopt.bench.workload_list import WORKLOADS
 from fedopt.models.flat import Flat
 from fedopt.tasks import TASKS
 
 
-@pytest.mark.parametrize("task", [name for name in TASKS if name != "cifar100"])
-def test_pytorch_and_engine_train_the_workload_to_the_same_model(task, peer_modules, tmp_path):
-    workload = build_workload(task, tmp_path, clients=1 if task == "cifar10" else 2, steps=1)
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "cifar100"])
+def test_pytorch_and_engine_train_the_workload_to_the_same_model(name, peer_modules, tmp_path):
+    workload = build_workload(name, tmp_path, clients=1 if name == "cifar10" else 2, steps=1)
     ours = run_engine_round(workload)
     comparison = compare_first_round(workload, ours, run_pytorch_round(*peer_modules, tmp_path))
-    if task != "emnist_cr":  # its dropout masks differ
+    if name != "emnist_cr":  # its dropout masks differ
         assert comparison["distance"] < 1e-4
     assert json.loads((tmp_path / "work.json").read_text())["count"] == sum(
-        p.numel() for p in TASKS[task].model().parameters()
+        p.numel() for p in TASKS[workload.task].model().parameters()
     )
 
 
@@ -59,3 +60,10 @@ def test_cohort_is_reproducible(small_workload, tmp_path):
     with np.load(tmp_path / "raw.npz") as a, np.load(small_workload.directory / "raw.npz") as b:
         assert a.files == b.files and all(np.array_equal(a[name], b[name]) for name in a.files)
     assert torch.equal(repeated.x, small_workload.x)
+
+
+@pytest.mark.parametrize("name", ["small_lr", "small_mlp"])
+def test_small_workload_has_ten_clients_with_ten_full_batches(name, tmp_path):
+    workload = build_workload(name, tmp_path, clients=None, steps=None)
+    assert workload.examples == (100,) * 10 and workload.steps == (10,) * 10
+    assert workload.problem.local.batch_size == 10 and workload.cut is None

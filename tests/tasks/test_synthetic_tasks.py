@@ -45,7 +45,11 @@ def test_defaults_are_those_of_li_et_al(task: Task) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "key"),
-    [({"data.clients": 0}, "data.clients"), ({"data.beta": -1.0}, "data.beta"), ({"data.alpha": 1}, "data.alpha")],
+    [
+        ({"data.clients": 0}, "data.clients"),
+        ({"data.beta": -1.0}, "data.beta"),
+        ({"data.alpha": 1}, "data.alpha"),
+    ],
 )
 def test_invalid_option_is_rejected(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -181,9 +181,9 @@ def test_paper_grid_has_tau_for_adaptive_methods_only(
     assert {axis: len(values) for axis, values in grid.items()} == sizes
 
 
-def test_task_without_paper_settings_has_no_paper_grid() -> None:
+def test_task_without_settings_has_no_grid() -> None:
     class Task:
-        name, paper = "own", None
+        name, settings = "own", None
 
     with pytest.raises(ConfigError) as error:
         paper_grid(Task(), "fedavg")  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ def from_torch_layout(name: str, a: np.ndarray) -> np.ndarray:
     """(out, in, h, w) -> (h, w, in, out), and (out, in) -> (in, out)."""
     if a.ndim == 4:
         return a.transpose(2, 3, 1, 0)
-    if name == "dense1.weight":  # the inputs are an image: channels first in PyTorch, last here
+    if _reads_image(name, a.shape[-1:]):  # channels first in PyTorch, last here
         return a.reshape(len(a), 64, 12, 12).transpose(2, 3, 1, 0).reshape(-1, len(a))
     return a.T if a.ndim == 2 and name not in ("embedding.weight", "kernel") else a
 
@@ -25,9 +25,14 @@ def from_torch_layout(name: str, a: np.ndarray) -> np.ndarray:
 def to_torch_layout(name: str, a: np.ndarray) -> np.ndarray:
     if a.ndim == 4:
         return a.transpose(3, 2, 0, 1)
-    if name == "dense1.weight":
+    if _reads_image(name, a.shape[:1]):
         return a.reshape(12, 12, 64, -1).transpose(3, 2, 0, 1).reshape(a.shape[1], -1)
     return a.T if a.ndim == 2 and name not in ("embedding.weight", "kernel") else a
+
+
+def _reads_image(name: str, inputs: tuple[int, ...]) -> bool:
+    """Return whether the inputs of a dense layer are the 64 channels of the CNN's images."""
+    return name == "dense1.weight" and inputs == (64 * 12 * 12,)
 
 
 def conv(x: jax.Array, w: jax.Array, stride: int = 1, padding: str = "VALID") -> jax.Array:
@@ -128,6 +133,14 @@ def tags(p: Params, bags: jax.Array, rng: jax.Array) -> jax.Array:
     return bags @ p["kernel"] + p["bias"]
 
 
+def logistic_regression(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
+    return dense(p, "dense", x)
+
+
+def perceptron(p: Params, x: jax.Array, rng: jax.Array) -> jax.Array:
+    return dense(p, "dense2", jax.nn.relu(dense(p, "dense1", x)))
+
+
 NETWORKS: dict = {
     "cifar10": resnet,
     "cifar100": resnet,
@@ -136,6 +149,8 @@ NETWORKS: dict = {
     "shakespeare": next_character,
     "so_nwp": next_word,
     "so_lr": tags,
+    "synthetic_lr": logistic_regression,
+    "synthetic_mlp": perceptron,
 }
 
 

@@ -20,7 +20,8 @@ def main(directory: str, workers: str) -> None:
 
     workload, channel = read_workload(directory, workers), Channel()
     # 'jit': one client at a time, each step uses all cores. 'pmap': one client per core.
-    backend = os.environ.get("FEDOPT_FEDJAX_BACKEND", "jit" if workload.task == "so_lr" else "pmap")
+    faster_with_jit = workload.task in ("so_lr", "synthetic_lr", "synthetic_mlp")
+    backend = os.environ.get("FEDOPT_FEDJAX_BACKEND", "jit" if faster_with_jit else "pmap")
     if backend == "pmap":
         os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={workers}"
     os.environ["JAX_PLATFORMS"] = "cpu"

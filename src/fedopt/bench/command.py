@@ -1,4 +1,4 @@
-"""Measure the requested tasks one after the other."""
+"""Measure the requested workloads one after the other."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from fedopt.bench.environment import current_commit, describe_machine
 from fedopt.bench.measure_task import BenchOptions, measure_task
 from fedopt.bench.peers import PeerUnavailable, find_peer, parse_peers, peers_directory
+from fedopt.bench.workload_list import WORKLOADS
 from fedopt.engine.executors import available_cores
 from fedopt.errors import ConfigError, unknown
 from fedopt.files import Log
-from fedopt.tasks import TASKS
 
 
 def bench(
@@ -26,8 +26,8 @@ def bench(
 ) -> dict[str, Any]:
     """Measure the tasks (default: all) and return the object that `--json` prints."""
     for name in tasks:
-        if name not in TASKS:
-            raise unknown("task", name, TASKS)
+        if name not in WORKLOADS:
+            raise unknown("task", name, WORKLOADS)
     for option, value in (("repeats", repeats), ("workers", workers), ("clients", clients), ("steps", steps)):
         if value is not None and value < 1:
             raise ConfigError(f"--{option} must be 1 or more, got {value}", keys=[option])
@@ -48,7 +48,7 @@ def bench(
         "workers": options.workers,
         "tasks": {},
     }
-    for name in dict.fromkeys(tasks or TASKS):
+    for name in dict.fromkeys(tasks or WORKLOADS):
         numbers = measure_task(name, options, log)
         numbers["absent"] = absent | numbers["absent"]
         result["tasks"][name] = numbers

@@ -1,9 +1,10 @@
-"""Rounds of fedopt's engine on one worker process per core, as in `fedopt run`."""
+"""Rounds of fedopt's engine on one executor, as in `fedopt run`."""
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from fedopt.algorithms.base import Vector
@@ -11,17 +12,17 @@ from fedopt.bench.memory import PeakMemory
 from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
 from fedopt.bench.workload import SEED, BenchmarkWorkload
 from fedopt.engine.client_state import MemoryTable
-from fedopt.engine.executors.processes import Processes
+from fedopt.engine.executors import open_executor
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged
 
 
 class TimedRound(NamedTuple):
-    """Duration of one round, and the time of its workers."""
+    """Duration of one round, and the time of its worker processes if it is recorded."""
 
     seconds: float
-    workers: WorkerTimes
+    workers: WorkerTimes | None
 
 
 def _select_all(seed: int, t: int, population: int, cohort: int) -> list[int]:
@@ -29,13 +30,24 @@ def _select_all(seed: int, t: int, population: int, cohort: int) -> list[int]:
 
 
 class EngineRounds:
-    """The engine with started workers. The constructor runs a first round, which is not timed."""
+    """The engine with an opened executor. The constructor runs a first round, which is not timed.
 
-    def __init__(self, workload: BenchmarkWorkload, workers: int) -> None:
+    With `record_times`, the worker processes record how long they train clients and run the model.
+    """
+
+    def __init__(
+        self,
+        workload: BenchmarkWorkload,
+        workers: int,
+        executor: str = "processes",
+        record_times: bool = True,
+    ) -> None:
         self._workload = workload
         self.workers = workers
-        problem = with_timing(workload.problem, workload.directory)
-        self._executor = Processes(workers)
+        self._record_times = record_times
+        problem = with_timing(workload.problem, workload.directory) if record_times else workload.problem
+        self._resources = ExitStack()
+        self._executor = self._resources.enter_context(open_executor(executor, workers))
         try:
             federation = problem.federation()
             self._executor.load(problem, federation, ())
@@ -51,7 +63,8 @@ class EngineRounds:
             )
             self._state = algorithm.init(self._executor.share(workload.x))
             self._t = 0
-            with PeakMemory(os.getpid(), only=[os.getpid(), *self._executor.pids]) as peak:
+            processes = [os.getpid(), *getattr(self._executor, "pids", ())]
+            with PeakMemory(os.getpid(), only=processes) as peak:
                 self.run_round()
         except BaseException:
             self.close()
@@ -67,13 +80,14 @@ class EngineRounds:
             seconds = time.perf_counter() - start
         if report.clients != len(self._workload.examples):
             raise Diverged(
-                f"{self._workload.task}: only {report.clients} of {len(self._workload.examples)} clients "
+                f"{self._workload.name}: only {report.clients} of {len(self._workload.examples)} clients "
                 "returned a finite update, so the measurement is not valid",
                 round=self._t + 1,
                 clients=report.rejected,
             )
         self._t += 1
-        return TimedRound(seconds, read_times(self._workload.directory, self._t - 1))
+        times = read_times(self._workload.directory, self._t - 1) if self._record_times else None
+        return TimedRound(seconds, times)
 
     def close(self) -> None:
-        self._executor.close()
+        self._resources.close()

@@ -1,10 +1,10 @@
-"""Measure one task: our rounds, the matrix products and the peers' rounds in alternation."""
+"""Measure one workload: our rounds, the matrix products and the peers' rounds in alternation."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,9 @@ from fedopt.bench.first_round import compare_first_round
 from fedopt.bench.gemm_processes import GemmProcesses
 from fedopt.bench.matrix_products import list_products
 from fedopt.bench.peers import PeerProcess, PeerUnavailable, find_peer
+from fedopt.bench.worker_times import WorkerTimes
 from fedopt.bench.workload import BenchmarkWorkload, build_workload
+from fedopt.bench.workload_list import WORKLOADS
 from fedopt.engine import allocation
 from fedopt.files import Log
 
@@ -40,9 +42,10 @@ class BenchOptions:
 
 @dataclass
 class _Measurements:
-    """Measurements of one task, one entry per repeat."""
+    """Measurements of one workload, one entry per repeat."""
 
     ours: list[TimedRound] = field(default_factory=list)
+    others: dict[str, list[float]] = field(default_factory=dict)  # by executor
     gemm_step_seconds: list[float] = field(default_factory=list)
     peers: dict[str, list[float]] = field(default_factory=dict)
 
@@ -55,25 +58,46 @@ class _Peers:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-def measure_task(task: str, options: BenchOptions, log: Log) -> dict[str, Any]:
-    """Return the numbers of one task as they appear in the JSON output."""
-    allocation.release_unused_memory()  # memory of earlier tasks must not count
+@dataclass(frozen=True)
+class _Engines:
+    """The engine on each executor of a workload."""
+
+    executor: str  # of `main`, which gives the main numbers
+    main: EngineRounds
+    others: Mapping[str, EngineRounds]
+
+
+def measure_task(name: str, options: BenchOptions, log: Log) -> dict[str, Any]:
+    """Return the numbers of one workload as they appear in the JSON output."""
+    allocation.release_unused_memory()  # memory of earlier workloads must not count
     with TemporaryDirectory(prefix="fedopt-bench-") as directory, ExitStack() as stack:
-        workload = build_workload(task, Path(directory), options.clients, options.steps)
+        workload = build_workload(name, Path(directory), options.clients, options.steps)
         log(_describe(workload))
-        engine = EngineRounds(workload, options.workers)
-        stack.callback(engine.close)
-        gemm = GemmProcesses(list_products(task, workload.problem.local.batch_size), options.workers)
+        engines = _start_engines(workload, options.workers, stack)
+        products = list_products(workload.task, workload.problem.local.batch_size)
+        gemm = GemmProcesses(products, engines.main.workers)
         stack.callback(gemm.close)
-        peers = _start_peers(workload, engine, options, stack, log)
-        measurements = _measure_repeats(engine, gemm, peers, options, log)
-        return _summarize(workload, engine, peers, measurements)
+        peers = _start_peers(workload, engines.main, options, stack, log)
+        measurements = _measure_repeats(engines, gemm, peers, options, log)
+        return _summarize(workload, engines, peers, measurements)
+
+
+def _start_engines(workload: BenchmarkWorkload, workers: int, stack: ExitStack) -> _Engines:
+    executor, *others = WORKLOADS[workload.name].executors
+    engines = {}
+    for name in (executor, *others):
+        is_pool = name == "processes"
+        # Recording takes longer than the round of a small model, so it is only done for the paper's tasks.
+        record_times = is_pool and not others
+        engines[name] = EngineRounds(workload, workers if is_pool else 1, name, record_times)
+        stack.callback(engines[name].close)
+    return _Engines(executor, engines.pop(executor), engines)
 
 
 def _describe(workload: BenchmarkWorkload) -> str:
     cut = f" ({workload.cut})" if workload.cut else ""
     return (
-        f"{workload.task}: {len(workload.examples)} clients with {_total_and_range(workload.examples)} "
+        f"{workload.name}: {len(workload.examples)} clients with {_total_and_range(workload.examples)} "
         f"examples and {_total_and_range(workload.steps)} steps of batch size "
         f"{workload.problem.local.batch_size}{cut}"
     )
@@ -104,27 +128,33 @@ def _start_peers(
 
 
 def _measure_repeats(
-    engine: EngineRounds, gemm: GemmProcesses, peers: _Peers, options: BenchOptions, log: Log
+    engines: _Engines, gemm: GemmProcesses, peers: _Peers, options: BenchOptions, log: Log
 ) -> _Measurements:
     """Alternate between the simulators, so that other load on the machine affects all of them."""
-    measurements = _Measurements(peers={name: [] for name in peers.running})
+    measurements = _Measurements(
+        others={name: [] for name in engines.others}, peers={name: [] for name in peers.running}
+    )
     start = time.monotonic()
     for repeat in range(options.repeats):
         if repeat and time.monotonic() - start > options.seconds:
             log(f"  stopped after {repeat} of {options.repeats} repeats: limit of {options.seconds:.0f} s")
             break
-        measurements.ours.append(_median_round(engine.run_round, lambda timed: timed.seconds))
+        measurements.ours.append(_median_round(engines.main.run_round, lambda timed: timed.seconds))
         measurements.gemm_step_seconds.append(gemm.step_seconds())
-        parts = [f"ours {measurements.ours[-1].seconds:.3f} s"]
+        parts = [f"ours {measurements.ours[-1].seconds:.4g} s"]
         for name, (peer, _) in list(peers.running.items()):
             try:
                 seconds = _median_round(peer.run_round, float)
                 measurements.peers[name].append(seconds)
-                parts.append(f"{name} {seconds:.3f} s")
+                parts.append(f"{name} {seconds:.4g} s")
             except PeerUnavailable as reason:
                 peers.absent[name] = str(reason)
                 parts.append(f"{name} absent: {reason}")
                 del peers.running[name], measurements.peers[name]
+        for name, engine in engines.others.items():
+            seconds = _median_round(engine.run_round, lambda timed: timed.seconds).seconds
+            measurements.others[name].append(seconds)
+            parts.append(f"{name} {seconds:.4g} s")
         log(f"  repeat {repeat + 1} of {options.repeats}: {', '.join(parts)}")
     return measurements
 
@@ -138,8 +168,9 @@ def _median_round(run_round: Callable[[], _Round], seconds: Callable[[_Round], f
 
 
 def _summarize(
-    workload: BenchmarkWorkload, engine: EngineRounds, peers: _Peers, measurements: _Measurements
+    workload: BenchmarkWorkload, engines: _Engines, peers: _Peers, measurements: _Measurements
 ) -> dict[str, Any]:
+    engine = engines.main
     seconds = [timed.seconds for timed in measurements.ours]
     median = statistics.median(seconds)
     steps = sum(workload.steps)
@@ -152,13 +183,18 @@ def _summarize(
         for name in peers.running
     }
     return {
+        "executor": engines.executor,
+        "executors": {
+            name: _describe_times(times)
+            for name, times in {engines.executor: seconds, **measurements.others}.items()
+        },
         "rounds_per_s": 1 / median,
         "steps_per_s": steps / median,
         "seconds": median,
         "seconds_range": [min(seconds), max(seconds)],
         "repeats": len(seconds),
         "clients": len(workload.examples),
-        "paper_clients": workload.paper_clients,
+        "paper_clients": workload.full_clients,
         "cut": workload.cut,
         "batch_size": workload.problem.local.batch_size,
         "examples": sum(workload.examples),
@@ -171,18 +207,16 @@ def _summarize(
         "gemm_share_range": [min(gemm_shares), max(gemm_shares)],
         "gemm_seconds": statistics.median(gemm_seconds),
         "gemm_gflops": 2e-9 * workload.multiply_adds / statistics.median(gemm_seconds),
-        "engine_share": _share_outside(measurements.ours, engine.workers, lambda r: r.workers.passes),
+        "engine_share": _share_outside(measurements.ours, engine.workers, lambda times: times.passes),
         "engine_share_beside": "forward and backward passes",
-        "waiting_share": _share_outside(measurements.ours, engine.workers, lambda r: r.workers.clients),
+        "waiting_share": _share_outside(measurements.ours, engine.workers, lambda times: times.clients),
         "peak_memory_mb": engine.peak_megabytes,
         "peak_memory_kind": memory.KIND,
         "ratio": {name: statistics.median(values) for name, values in ratios.items()},
         "ratio_range": {name: [min(values), max(values)] for name, values in ratios.items()},
         "peers": {
             name: {
-                "rounds_per_s": 1 / statistics.median(measurements.peers[name]),
-                "seconds": statistics.median(measurements.peers[name]),
-                "seconds_range": [min(measurements.peers[name]), max(measurements.peers[name])],
+                **_describe_times(measurements.peers[name]),
                 "peak_memory_mb": peer.peak_megabytes,
                 "versions": peer.ready.get("versions"),
                 "settings": peer.ready.get("settings"),
@@ -194,8 +228,19 @@ def _summarize(
     }
 
 
+def _describe_times(seconds: Sequence[float]) -> dict[str, Any]:
+    median = statistics.median(seconds)
+    return {"rounds_per_s": 1 / median, "seconds": median, "seconds_range": [min(seconds), max(seconds)]}
+
+
 def _share_outside(
-    rounds: Sequence[TimedRound], workers: int, inside: Callable[[TimedRound], float]
-) -> float:
-    """Return the share of the workers' time that is not `inside` seconds, as the median over the rounds."""
-    return 1 - statistics.median(inside(timed) / (timed.seconds * workers) for timed in rounds)
+    rounds: Sequence[TimedRound], workers: int, inside: Callable[[WorkerTimes], float]
+) -> float | None:
+    """Return the share of the workers' time that is not `inside` seconds, as the median over the rounds.
+
+    Return None if the times were not recorded.
+    """
+    shares = [
+        inside(timed.workers) / (timed.seconds * workers) for timed in rounds if timed.workers is not None
+    ]
+    return 1 - statistics.median(shares) if shares else None

@@ -29,7 +29,7 @@ def _row(task: str, numbers: dict[str, Any], peers: list[str]) -> list[str]:
         f"{numbers['rounds_per_s']:.3g}",
         f"{numbers['steps_per_s']:.3g}",
         f"{numbers['gemm_share']:.0%}",
-        f"{numbers['engine_share']:.1%}",
+        "-" if numbers["engine_share"] is None else f"{numbers['engine_share']:.1%}",
         "-" if megabytes is None else f"{megabytes:,.0f} MB",
     ]
     for name in peers:
@@ -52,31 +52,62 @@ def table_notes(result: dict[str, Any]) -> list[str]:
     ]
     if "so_lr" in result["tasks"]:
         notes.append("so_lr: the matrix products are those of dense bags of words, which the engine avoids.")
+    small = [task for task, numbers in result["tasks"].items() if len(numbers["executors"]) > 1]
+    if small:
+        notes.append(
+            f"{', '.join(small)}: 10 clients with 10 steps of 10 examples each, on the executor "
+            f"{result['tasks'][small[0]]['executor']}; the table of executors compares it with the others."
+        )
     cut = [f"{task}: {numbers['cut']}" for task, numbers in result["tasks"].items() if numbers["cut"]]
     if cut:
-        notes.append(f"* shorter than the paper's round, for all simulators: {'; '.join(cut)}")
+        notes.append(f"* shorter than the full round, for all simulators: {'; '.join(cut)}")
     return notes
+
+
+def executor_rows(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table of executors, for workloads that are measured on several."""
+    tasks = {task: numbers for task, numbers in result["tasks"].items() if len(numbers["executors"]) > 1}
+    peers = [name for name in PEERS if any(name in numbers["peers"] for numbers in tasks.values())]
+    rows = []
+    for task, numbers in tasks.items():
+        for executor, times in numbers["executors"].items():
+            ratios = [
+                f"{numbers['peers'][name]['seconds'] / times['seconds']:.2f}"
+                if name in numbers["peers"]
+                else "absent"
+                for name in peers
+            ]
+            low, high = (1000 * seconds for seconds in times["seconds_range"])
+            milliseconds = f"{1000 * times['seconds']:.3g} ms ({low:.3g}-{high:.3g})"
+            rows.append([task, executor, milliseconds, f"{times['rounds_per_s']:.3g}", *ratios])
+    return ["task", "executor", "round", "rounds/s", *(f"x {name}" for name in peers)], rows
 
 
 def print_result(result: dict[str, Any]) -> None:
     console = Console(emoji=False)
     if not console.is_terminal:
         console.width = 140
-    header, rows = table_rows(result)
-    table = Table(title="Speed at the paper's settings, synthetic data", title_justify="left")
+    _print_table(console, "Speed on synthetic data", *table_rows(result))
+    header, rows = executor_rows(result)
+    if rows:
+        _print_table(console, "Executors", header, rows)
+    for note in table_notes(result):
+        console.print(note, highlight=False, markup=False)
+
+
+def _print_table(console: Console, title: str, header: list[str], rows: list[list[str]]) -> None:
+    table = Table(title=title, title_justify="left")
     for index, name in enumerate(header):
         table.add_column(name, justify="right" if index else "left", no_wrap=not index)
     for row in rows:
         table.add_row(*row)
     console.print(table)
-    for note in table_notes(result):
-        console.print(note, highlight=False, markup=False)
 
 
 def markdown_lines(result: dict[str, Any]) -> list[str]:
     """Return the table, its notes and the settings of the peers as Markdown."""
-    header, rows = table_rows(result)
     machine = result["machine"]
+    executors = executor_rows(result)
     tasks_by_setting: dict[str, list[str]] = {}
     for task, numbers in result["tasks"].items():
         for name, peer in numbers["peers"].items():
@@ -86,12 +117,19 @@ def markdown_lines(result: dict[str, Any]) -> list[str]:
         f"{machine['cores']} cores, {machine['system']}, Python {machine['python']}, torch "
         f"{machine['torch']}.",
         "",
+        *_markdown_table(*table_rows(result)),
+        "",
+        *([*_markdown_table(*executors), ""] if executors[1] else []),
+        *(note.replace("*", r"\*") for note in table_notes(result)),
+        *(f"{setting} ({', '.join(tasks)})" for setting, tasks in tasks_by_setting.items()),
+    ]
+
+
+def _markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+    return [
         f"| {' | '.join(header)} |",
         f"|{'|'.join(['---', *['---:'] * (len(header) - 1)])}|",
         *(f"| {' | '.join(row)} |".replace("*", r"\*") for row in rows),
-        "",
-        *(note.replace("*", r"\*") for note in table_notes(result)),
-        *(f"{setting} ({', '.join(tasks)})" for setting, tasks in tasks_by_setting.items()),
     ]
 
 

@@ -1,4 +1,4 @@
-"""The workload of all simulators: one cohort with its data, an initial model and the paper's settings.
+"""The workload of all simulators: one cohort with its data, an initial model and settings.
 
 It is written to a directory as arrays and one JSON file. `cohort.npz` is for the peers: prepared inputs and
 targets in the order of the engine's first round, so that a peer without shuffling takes the same steps.
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from fedopt import rng
 from fedopt.algorithms.base import Vector
 from fedopt.bench.matrix_products import count_multiply_adds
+from fedopt.bench.workload_list import WORKLOADS, WorkloadDefinition
 from fedopt.data import Arrays, Federation, Split
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import initial_vector
@@ -38,6 +39,7 @@ SEED = 0
 class BenchmarkWorkload:
     """One round of one task: the cohort with its data, the initial model and the settings."""
 
+    name: str
     task: str
     directory: Path
     problem: Problem  # for fedopt's engine
@@ -45,8 +47,8 @@ class BenchmarkWorkload:
     client_lr: float
     examples: tuple[int, ...]  # per client
     steps: tuple[int, ...]  # per client
-    paper_clients: int
-    cut: str | None  # how the round is shorter than the paper's
+    full_clients: int  # clients of a round that is not cut
+    cut: str | None  # how the round is shorter than its definition
 
     @property
     def multiply_adds(self) -> int:
@@ -58,17 +60,19 @@ class BenchmarkWorkload:
         return sum(self.examples) / self.problem.local.batch_size
 
 
-def build_workload(task: str, directory: Path, clients: int | None, steps: int | None) -> BenchmarkWorkload:
-    """Choose a cohort of `task` and write the workload to `directory`.
+def build_workload(name: str, directory: Path, clients: int | None, steps: int | None) -> BenchmarkWorkload:
+    """Choose the cohort of the workload `name` and write its files to `directory`.
 
     `clients` and `steps` (per client) shorten the round. By default only rounds with more than
     `MAX_MULTIPLY_ADDS` are shortened.
     """
-    config = resolve(TASKS[task], "fedavg", {"seed": SEED})
+    definition = WORKLOADS[name]
+    task = definition.task
+    config = resolve(TASKS[task], "fedavg", {"seed": SEED, **definition.settings})
     problem = build_problem(TASKS[task], config)
-    # One grid step below the paper's best rate, so that repeated rounds on one cohort do not diverge.
+    # One grid step below the best rate, so that repeated rounds on one cohort do not diverge.
     client_lr = config.client.lr / sqrt(10)
-    names, cohort = _choose_cohort(task, problem, config.clients_per_round, clients, steps)
+    names, cohort = _choose_cohort(definition, problem, config.clients_per_round, clients, steps)
     examples = tuple(len(arrays[0]) for arrays in cohort)
     planned_steps = tuple(problem.local.planned_steps(n) for n in examples)
     x = initial_vector(problem)
@@ -98,6 +102,7 @@ def build_workload(task: str, directory: Path, clients: int | None, steps: int |
     if steps:
         cuts.append(f"steps per client limited to {steps}")
     return BenchmarkWorkload(
+        name=name,
         task=task,
         directory=directory,
         problem=replace(problem, federation=partial(open_cohort, str(directory))),
@@ -105,19 +110,25 @@ def build_workload(task: str, directory: Path, clients: int | None, steps: int |
         client_lr=client_lr,
         examples=examples,
         steps=planned_steps,
-        paper_clients=config.clients_per_round,
+        full_clients=config.clients_per_round,
         cut=", ".join(cuts) or None,
     )
 
 
 def _choose_cohort(
-    task: str, problem: Problem, paper_clients: int, clients: int | None, steps: int | None
+    definition: WorkloadDefinition,
+    problem: Problem,
+    full_clients: int,
+    clients: int | None,
+    steps: int | None,
 ) -> tuple[list[str], list[Arrays]]:
-    """Draw clients and return their names and examples."""
-    split = problem.federation().train
-    max_examples = steps * problem.local.batch_size if steps else None
-    size = min(clients or paper_clients, len(split.ids))
-    drawn = rng.generator("bench", "cohort", task).choice(len(split.ids), size=size, replace=False)
+    """Draw clients with enough examples and return their names and examples."""
+    task, split, batch_size = definition.task, problem.federation().train, problem.local.batch_size
+    enough = np.flatnonzero(split.sizes >= (definition.steps or 0) * batch_size)
+    limits = [limit for limit in (steps, definition.steps) if limit]
+    max_examples = min(limits) * batch_size if limits else None
+    size = min(clients or full_clients, len(enough))
+    drawn = rng.generator("bench", "cohort", task).choice(enough, size=size, replace=False)
     names: list[str] = []
     cohort: list[Arrays] = []
     examples = 0

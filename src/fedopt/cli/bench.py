@@ -14,7 +14,8 @@ from fedopt.cli.options import Json, Workers
 
 def bench(
     tasks: Annotated[
-        list[str] | None, typer.Argument(help="Tasks of `fedopt tasks`; default: all.", metavar="TASK")
+        list[str] | None,
+        typer.Argument(help="The paper's tasks, small_lr or small_mlp; default: all.", metavar="TASK"),
     ] = None,
     against: Annotated[
         str | None,
@@ -26,7 +27,7 @@ def bench(
     repeats: Annotated[int, typer.Option(help="Measured rounds of each simulator.")] = 5,
     workers: Workers = None,
     clients: Annotated[
-        int | None, typer.Option(help="Clients per round for all simulators; default: the paper's number.")
+        int | None, typer.Option(help="Clients per round for all simulators; default: the workload's number.")
     ] = None,
     steps: Annotated[int | None, typer.Option(help="Maximum steps per client; default: no maximum.")] = None,
     seconds: Annotated[

@@ -65,7 +65,7 @@ DESCRIPTIONS = {
     "data.source": "Data: synthetic, the directory of an imported dataset, or own for a user-defined task.",
     "data.manifest": "Checksum of the imported data.",
     "data.clients": "Number of clients of the dataset that are used; 0 means all.",
-    "data.alpha": "Standard deviation of the mean weight of a generated client's classifier; labels do not depend on it.",
+    "data.alpha": "Standard deviation of the mean weight of generated clients; labels do not depend on it.",
     "data.beta": "Standard deviation of the mean input of a generated client.",
     "data.augment": "Random crops: per_image, or per_batch.",
     "data.limit": "Largest number of training sentences of a client; 0 means all.",

@@ -30,7 +30,9 @@ def test_columns_and_sizes_agree_in_both_splits() -> None:
         sizes = softmax.sizes(split, 7)
         for client in range(7):
             columns = softmax.examples(split, client, 7, 1.0, 1.0)
-            assert columns["features"].shape == (sizes[client], 60) and columns["features"].dtype == np.float32
+            assert (
+                columns["features"].shape == (sizes[client], 60) and columns["features"].dtype == np.float32
+            )
             assert columns["label"].shape == (sizes[client],) and columns["label"].dtype == np.int64
             assert 0 <= columns["label"].min() and columns["label"].max() < 10
 
