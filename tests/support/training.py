@@ -95,4 +95,6 @@ CASES: dict[str, tuple[str, float, dict[str, Any]]] = {
     "shakespeare masked": ("shakespeare", 1.0, {"loss.masked": True, "model.units": 50}),
     "cifar10": ("cifar10", 0.03, {"model.l2": 1e-4, "client.batch_size": 2, "client.steps": 2}),
     "cifar100": ("cifar100", 0.1, {"client.batch_size": 1, "client.steps": 1}),
+    "synthetic_lr": ("synthetic_lr", 0.03, {"client.steps": 7}),
+    "synthetic_mlp": ("synthetic_mlp", 0.03, {"client.steps": 7}),
 }

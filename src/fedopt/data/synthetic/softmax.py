@@ -7,8 +7,8 @@ Client k has its own linear classifier and its own distribution of inputs:
 
 As in the authors' program, alpha and beta are standard deviations, a client has 50 examples more than a draw
 from lognormal(4, 2), rounded down, and 90 % of its examples are for training. beta controls how much the
-inputs of clients differ. alpha has no effect on the data: u_k adds the same number to the scores of all classes, so
-the largest score stays the largest. The classifiers of clients are independent for every alpha.
+inputs of clients differ. alpha has no effect on the data: u_k adds the same number to the scores of all
+classes, so the largest score stays the largest. The classifiers of clients are independent for every alpha.
 
 The data of a client does not depend on the number of clients.
 """
