@@ -31,7 +31,7 @@ LAYERS = [
     {"engine"},
     {"algorithms", "tasks", "partition"},
     {"models", "data"},
-    {"files", "references"},
+    {"files", "references", "documents"},
     {"formatting", "text_table", "rng", "errors", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

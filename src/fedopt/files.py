@@ -13,6 +13,7 @@ import glob
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 from fedopt.errors import DiskError, RunDirectoryError
 
 Log = Callable[[str], None]
+_ATTEMPTS, _SECONDS_BETWEEN_ATTEMPTS = 10, 0.02  # to lock a directory
 
 
 def no_log(message: str) -> None:
@@ -103,6 +105,33 @@ def _acquire_lock(path: Path, on_wait: Callable[[], None] | None = None) -> int:
         os.close(descriptor)  # the previous owner removed the file; lock the new one
 
 
+def _acquire_soon(path: Path) -> int:
+    """Lock the file `path` without waiting for another owner; `is_locked` holds the lock for a moment."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _acquire_lock(path)
+        except BlockingIOError:
+            time.sleep(_SECONDS_BETWEEN_ATTEMPTS)
+    return _acquire_lock(path)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process uses the directory `path`. Also true if this cannot be found out."""
+    try:
+        descriptor = os.open(path / ".lock", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _is_same_file(descriptor: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
@@ -117,7 +146,7 @@ def lock_directory(path: Path, user: str) -> int:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        return _acquire_lock(path / ".lock")
+        return _acquire_soon(path / ".lock")
     except BlockingIOError as error:
         raise RunDirectoryError(
             f"{path} is in use by another {user}; wait for it or choose another directory", path=path

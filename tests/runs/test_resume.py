@@ -122,7 +122,8 @@ def test_only_the_newest_checkpoints_are_kept_and_hold_only_the_state(tmp_path: 
     directory = tmp_path / "run" / "checkpoints"
     assert sorted(p.name for p in directory.iterdir()) == ["000004", "000005"]
     for checkpoint in directory.iterdir():
-        assert sorted(p.name for p in checkpoint.iterdir()) == ["position.json", "state.safetensors"]
+        names = ["clients.json", "position.json", "state.safetensors"]
+        assert sorted(p.name for p in checkpoint.iterdir()) == names
         with safe_open(checkpoint / "state.safetensors", framework="pt") as file:
             assert sorted(file.keys()) == ["c", "x"]
     left_over = [p for p in (tmp_path / "run").rglob("*.tmp")]

@@ -35,6 +35,8 @@ def unflatten(like: State, vectors: dict[str, torch.Tensor], prefix: str = "") -
     if isinstance(like, torch.Tensor):
         if vectors[prefix].shape != like.shape:
             raise ValueError(f"{prefix} has shape {tuple(vectors[prefix].shape)}, not {tuple(like.shape)}")
+        if vectors[prefix].dtype != like.dtype:
+            raise ValueError(f"{prefix} is {vectors[prefix].dtype}, not {like.dtype}")
         return vectors[prefix]
     names = _field_names(like)
     return _rebuild(like, [unflatten(value, vectors, n) for n, value in zip(names, like, strict=True)])

@@ -1,7 +1,8 @@
 """Checkpoints: a directory per round with one array per state vector, written atomically.
 
 checkpoints/000040/state.safetensors    x, m, v, c, ... under the algorithm's names
-checkpoints/000040/position.json        round, schedules, length of metrics.jsonl, checksum of the state
+checkpoints/000040/position.json        round, schedules, length of metrics.jsonl, checksums
+checkpoints/000040/clients.json         checksums of the client rows that belong to it, if there are any
 """
 
 from __future__ import annotations
@@ -10,31 +11,43 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, TypeAdapter, ValidationError
+from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from fedopt.algorithms import State
 from fedopt.algorithms.state import flatten, unflatten
+from fedopt.documents import first_problem, parse_json, read_regular_file
 from fedopt.engine.loop import Position
 from fedopt.errors import RunDirectoryError
 from fedopt.files import disk_errors, sync
+from fedopt.runs.client_table import RowChecksums
+
+
+class CheckpointDamage(RunDirectoryError):
+    """The files of a checkpoint are incomplete or changed. An earlier checkpoint may be intact."""
 
 
 class Checkpoint(NamedTuple):
     position: Position
     metrics_bytes: int  # length of metrics.jsonl after this round
     seconds: float
+    rows: RowChecksums | None = None  # the client rows after this round; older versions did not record them
 
 
 def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint and remove all but the newest `keep`."""
     position = checkpoint.position
-    state = save({name: v.clone() for name, v in flatten(position.state).items()})
+    files = {"state.safetensors": save({name: v.clone() for name, v in flatten(position.state).items()})}
+    if checkpoint.rows:
+        files["clients.json"] = json.dumps(checkpoint.rows, indent=0).encode()
     fields = {
         "round": position.round,
         "client_schedule": position.client_schedule,
@@ -44,22 +57,22 @@ def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
         "initial_loss": position.initial_loss,
         "metrics_bytes": checkpoint.metrics_bytes,
         "seconds": checkpoint.seconds,
-        "state_sha256": hashlib.sha256(state).hexdigest(),
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     fields["sha256"] = _checksum(fields)
+    files["position.json"] = json.dumps(fields).encode()
     final = _path(directory, position.round)
-    temporary = directory / f".{final.name}.{os.getpid()}.tmp"
     with disk_errors(final):
         directory.mkdir(exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(final, ignore_errors=True)  # a damaged checkpoint
+        temporary = Path(tempfile.mkdtemp(prefix=f".{final.name}.", suffix=".tmp", dir=directory))
         try:
-            temporary.mkdir()
-            for name, data in (("state.safetensors", state), ("position.json", json.dumps(fields).encode())):
+            for name, data in files.items():
                 with open(temporary / name, "wb") as file:
                     file.write(data)
                     file.flush()
                     os.fsync(file.fileno())
+            temporary.chmod(directory.stat().st_mode & 0o777)  # a temporary directory is private
             os.rename(temporary, final)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -72,24 +85,26 @@ def rounds(directory: Path) -> list[int]:
     """The rounds that have a checkpoint, in ascending order."""
     if not directory.is_dir():
         return []
-    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdigit())
+    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
 
 
 def read(directory: Path, round: int, like: State) -> Checkpoint:
     """Read the checkpoint of a round; `like` is a state of the right structure."""
     path = _path(directory, round)
     with _damage(path):
-        fields, vectors = _read_verified(path)
+        fields, vectors, rows = _read_verified(path)
+        if fields.round != round:
+            raise ValueError(f"it belongs to round {fields.round}")
         position = Position(
-            fields["round"],
+            fields.round,
             unflatten(like, vectors),
-            fields["client_schedule"],
-            fields["server_schedule"],
-            fields["bytes_total"],
-            fields["stalled"],
-            fields.get("initial_loss"),
+            fields.client_schedule,
+            fields.server_schedule,
+            fields.bytes_total,
+            fields.stalled,
+            fields.initial_loss,
         )
-        return Checkpoint(position, fields["metrics_bytes"], fields["seconds"])
+        return Checkpoint(position, fields.metrics_bytes, fields.seconds, rows)
 
 
 def read_vector(directory: Path, round: int, name: str) -> torch.Tensor:
@@ -108,21 +123,54 @@ def _checksum(fields: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _read_verified(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read position.json and the vectors, and verify both checksums."""
-    fields: dict[str, Any] = json.loads((path / "position.json").read_text())
-    data = (path / "state.safetensors").read_bytes()
-    if fields["sha256"] != _checksum(fields):
+class _Fields(BaseModel):
+    """position.json. Checkpoints of older versions have `state_sha256` instead of `files`."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    round: NonNegativeInt
+    client_schedule: dict[str, Any]
+    server_schedule: dict[str, Any]
+    bytes_total: NonNegativeInt
+    stalled: NonNegativeInt
+    initial_loss: float | None = None
+    metrics_bytes: NonNegativeInt
+    seconds: float
+    files: dict[str, str] = {}
+    state_sha256: str | None = None
+    sha256: str
+
+
+def _read_verified(path: Path) -> tuple[_Fields, dict[str, torch.Tensor], RowChecksums | None]:
+    """Read position.json, the vectors and the list of client rows, and verify all checksums."""
+    document = parse_json(read_regular_file(path / "position.json"))
+    fields = _Fields.model_validate(document)
+    if fields.sha256 != _checksum(document):
         raise ValueError("checksum of position.json differs")
-    if hashlib.sha256(data).hexdigest() != fields["state_sha256"]:
-        raise ValueError("checksum differs")
-    return fields, load(data)
+    checksums = {"state.safetensors": fields.state_sha256} if fields.state_sha256 else fields.files
+    files = {name: read_regular_file(path / name) for name in checksums}
+    for name, data in files.items():
+        if hashlib.sha256(data).hexdigest() != checksums[name]:
+            raise ValueError(f"checksum of {name} differs")
+    rows = parse_json(files.get("clients.json", b"{}"))
+    return (
+        fields,
+        load(files["state.safetensors"]),
+        None if fields.state_sha256 else _RowList.validate_python(rows),
+    )
+
+
+_RowList = TypeAdapter(dict[str, str])
 
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Report any problem with a checkpoint's files as damage."""
+    """Report files that cannot be read, and files with wrong content."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunDirectoryError(f"checkpoint {path} is damaged ({error})", path=path) from error
+    except PermissionError as error:
+        raise RunDirectoryError(f"cannot read checkpoint {path}: {error.strerror}", path=path) from error
+    except ValidationError as error:
+        raise CheckpointDamage(f"checkpoint {path} is damaged ({first_problem(error)})", path=path) from error
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise CheckpointDamage(f"checkpoint {path} is damaged ({error})", path=path) from error

@@ -2,86 +2,111 @@
 
 A row is a file whose name contains the client and the round. A round writes new rows and never overwrites
 older ones, so a resumed run finds the rows of its checkpoint. Rows that no checkpoint needs are removed.
+A checkpoint lists the rows that it needs with their checksums.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 
 from fedopt.algorithms import Vector
+from fedopt.documents import read_regular_file
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import DiskError, RunDirectoryError
 from fedopt.files import disk_errors, sync
 from fedopt.runs.config import Config
 
+RowChecksums = Mapping[str, str]  # file name -> SHA-256
+
+
+class _Row(NamedTuple):
+    round: int
+    sha256: str  # "" for a row that only older checkpoints need
+
 
 class DiskTable:
     """The rows in `directory` after `t` rounds. Rows of later rounds are removed."""
 
-    def __init__(self, directory: Path, names: tuple[str, ...], t: int) -> None:
+    def __init__(
+        self, directory: Path, names: tuple[str, ...], t: int, expected: RowChecksums | None = None
+    ) -> None:
+        """`expected` are the rows that the checkpoint lists; checkpoints of older versions list none."""
         self._directory = directory
         self._names = names
-        self._rounds: dict[int, list[int]] = defaultdict(list)  # client -> rounds with a row, ascending
+        self._rows: dict[int, list[_Row]] = defaultdict(list)  # by client, ascending
         self._unsynced: set[Path] = set()
         directory.mkdir(exist_ok=True)
+        for name, checksum in (expected or {}).items():
+            _verify(directory / name, checksum)
+        latest = {client: round for client, round in map(_parse, map(Path, expected or {}))}
         for path in sorted(directory.iterdir()):
             client, round = _parse(path)
-            if round is None or round >= t:
+            if round < 0 or round >= t or (expected is not None and round > latest.get(client, -1)):
                 path.unlink()
-            else:
-                self._rounds[client].append(round)
+                continue
+            checksum = _checksum(path) if expected is None else expected.get(path.name, "")
+            self._rows[client].append(_Row(round, checksum))
 
     def read(self, client: int) -> tuple[Vector, ...] | None:
-        rounds = self._rounds.get(client)
-        if not rounds:
+        rows = self._rows.get(client)
+        if not rows:
             return None
-        path = self._path(client, rounds[-1])
-        try:
-            with safe_open(path, framework="pt") as file:
-                vectors = tuple(file.get_tensor(name) for name in self._names)
-                if file.metadata()["crc32"] != _checksum(vectors):
-                    raise ValueError("checksum differs")
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise RunDirectoryError(
-                f"client row {path} is damaged ({error}); start again in another directory", path=path
-            ) from error
-        return vectors
+        path = self._path(client, rows[-1].round)
+        with _damage(path):
+            data = read_regular_file(path)
+            if hashlib.sha256(data).hexdigest() != rows[-1].sha256:
+                raise ValueError("its checksum differs")
+            vectors = load(data)
+            return tuple(vectors[name] for name in self._names)
 
     def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None:
         path = self._path(client, t)
+        data = save(dict(zip(self._names, vectors, strict=True)))
         with disk_errors(path):
-            tensors = dict(zip(self._names, vectors, strict=True))
-            save_file(tensors, path, metadata={"crc32": _checksum(vectors)})
-        self._rounds[client].append(t)
+            try:
+                path.write_bytes(data)
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+        self._rows[client].append(_Row(t, hashlib.sha256(data).hexdigest()))
         self._unsynced.add(path)
 
     def discard(self, t: int) -> None:
-        for client, rounds in self._rounds.items():
-            if rounds and rounds[-1] == t:
-                rounds.pop()
+        for client, rows in self._rows.items():
+            if rows and rows[-1].round == t:
+                rows.pop()
                 self._path(client, t).unlink()
                 self._unsynced.discard(self._path(client, t))
 
     def sync(self) -> None:
         """Flush all rows to the disk. Call this before a checkpoint refers to them."""
-        for path in sorted(self._unsynced):
-            sync(path)
-        if self._unsynced:
-            sync(self._directory)
+        with disk_errors(self._directory):
+            for path in sorted(self._unsynced):
+                sync(path)
+            if self._unsynced:
+                sync(self._directory)
         self._unsynced.clear()
+
+    def checksums(self, t: int) -> RowChecksums:
+        """The latest row of each client after `t` rounds. An interrupted round may have written more."""
+        complete = {client: [row for row in rows if row.round < t] for client, rows in self._rows.items()}
+        latest = {client: rows[-1] for client, rows in sorted(complete.items()) if rows}
+        return {self._path(client, row.round).name: row.sha256 for client, row in latest.items()}
 
     def prune(self, oldest: int) -> None:
         """Remove rows that no checkpoint from round `oldest` on needs."""
-        for client, rounds in self._rounds.items():
-            while len(rounds) > 1 and rounds[1] < oldest:
-                self._path(client, rounds.pop(0)).unlink()
+        for client, rows in self._rows.items():
+            while len(rows) > 1 and rows[1].round < oldest:
+                self._path(client, rows.pop(0).round).unlink(missing_ok=True)
 
     def _path(self, client: int, round: int) -> Path:
         return self._directory / f"{client:07d}-{round:06d}.safetensors"
@@ -92,35 +117,52 @@ def read_statistics(run: Path, rounds: int) -> Callable[[int], Vector | None]:
     latest: dict[int, Path] = {}
     for path in sorted((run / "clients").glob("*.safetensors")):
         client, round = _parse(path)
-        if round is not None and round < rounds:
+        if 0 <= round < rounds:
             latest[client] = path
 
     def read(client: int) -> Vector | None:
         if client not in latest:
             return None
-        try:
-            with safe_open(latest[client], framework="pt") as file:
-                values: Vector = file.get_tensor(STATISTICS)
-                return values
-        except (OSError, SafetensorError) as error:
-            message = f"client row {latest[client]} is damaged ({error})"
-            raise RunDirectoryError(message, path=run) from error
+        with _damage(latest[client]):
+            return load(read_regular_file(latest[client]))[STATISTICS]
 
     return read
 
 
-def _parse(path: Path) -> tuple[int, int | None]:
+def _parse(path: Path) -> tuple[int, int]:
+    """Return the client and the round of a row, (-1, -1) for other files."""
     client, _, round = path.stem.partition("-")
-    if path.suffix != ".safetensors" or not (client.isdigit() and round.isdigit()):
-        return -1, None
+    if path.suffix != ".safetensors" or not (client.isdecimal() and round.isdecimal()):
+        return -1, -1
     return int(client), int(round)
 
 
-def _checksum(vectors: tuple[Vector, ...]) -> str:
-    checksum = 0
-    for vector in vectors:
-        checksum = zlib.crc32(vector.detach().contiguous().numpy().data, checksum)
-    return f"{checksum:08x}"
+def _checksum(path: Path) -> str:
+    with _damage(path):
+        return hashlib.sha256(read_regular_file(path)).hexdigest()
+
+
+def _verify(path: Path, expected: str) -> None:
+    if _checksum(path) != expected:
+        raise RunDirectoryError(f"{path} has changed since its checkpoint was written; {_REMEDY}", path=path)
+
+
+_REMEDY = "restore it, or start again in another directory"
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Convert errors of a row that is missing, unreadable or damaged."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise RunDirectoryError(
+            f"{path} is missing, and a checkpoint needs it; {_REMEDY}", path=path
+        ) from error
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {path}: {error.strerror or error}", path=path) from error
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise RunDirectoryError(f"{path} is damaged ({error}); {_REMEDY}", path=path) from error
 
 
 def client_state_bytes(config: Config, d: int, keeps: int, population: int) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmEntry, keywords
 from fedopt.algorithms.options import Count, Positive
 from fedopt.algorithms.schedules import SCHEDULES
+from fedopt.documents import parse_toml, read_regular_file
 from fedopt.errors import RunDirectoryError
 
 Index = Annotated[int, Ge(0)]
@@ -184,8 +184,10 @@ def _config_model(client: type[ClientSection], server: type[ServerSection]) -> t
 def read_config(file: Path) -> Config:
     """Read the config.toml of a run directory."""
     try:
-        return from_document(tomllib.loads(file.read_text()))
-    except (OSError, ValueError) as error:
+        return from_document(parse_toml(read_regular_file(file)))
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {file}: {error.strerror}", path=file.parent) from error
+    except ValueError as error:
         reason = str(error).splitlines()[0]
         raise RunDirectoryError(
             f"{file} is damaged ({reason}); restore it or choose another directory", path=file.parent

@@ -15,21 +15,24 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fedopt.algorithms import State
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.loop import Position
-from fedopt.errors import RunDirectoryError
-from fedopt.files import disk_errors, lock_directory, write_atomically
+from fedopt.errors import DiskError, RunDirectoryError
+from fedopt.files import lock_directory, write_atomically
 from fedopt.models.fixed_state import FixedState
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs import model_file
-from fedopt.runs.checkpoint import Checkpoint
-from fedopt.runs.client_table import DiskTable, check_disk
+from fedopt.runs.checkpoint import Checkpoint, CheckpointDamage
+from fedopt.runs.client_table import DiskTable, RowChecksums, check_disk
 from fedopt.runs.config import Config, read_config
 from fedopt.runs.fingerprint import Fingerprint, find_difference
+from fedopt.runs.metrics_file import MetricsFile
 from fedopt.runs.records import flatten, read_run
+from fedopt.runs.segments import add_segment, describe_change, new_segment
+from fedopt.runs.space_reserve import SpaceReserve
 
 # Entries of run.json that describe how a run ended.
 OUTCOME = "message rounds_done train_loss value params x_sha256 seconds rejected full_test".split()
@@ -54,12 +57,17 @@ class RunDirectory:
         self.config = config
         self.fixed = fixed  # of this run; an existing run has its own
         self._table: DiskTable | None = None
-        self._metrics: IO[bytes] | None = None
+        self._metrics: MetricsFile | None = None
+        self._rows: RowChecksums | None = None  # that the restored checkpoint lists
+        self._reserve = SpaceReserve(path)
+        self._recorded_rounds = 0  # in metrics.jsonl
+        self._first_round = 0  # of this process
         check_directory(
             path, "run directory", "config.toml", ("run.json", "metrics.jsonl", "data.json", model_file.NAME)
         )
         self._lock = lock_directory(path, "fedopt process")
         try:
+            remove_temporary_files(path)
             self._open(info, fingerprint)
         except BaseException:
             self.close()
@@ -70,7 +78,9 @@ class RunDirectory:
         if config_file.exists():
             existing = read_config(config_file)
             _check_same_run(self.path, existing, self.config)
-            self.info: dict[str, Any] = read_run(self.path).info
+            record = read_run(self.path)
+            self.info: dict[str, Any] = record.info
+            self._recorded_rounds = record.rounds
             missing = [key for key in info if key not in self.info]
             if missing:
                 raise RunDirectoryError(
@@ -137,11 +147,19 @@ class RunDirectory:
         """Change entries of run.json; None removes an entry."""
         merged = {**self.info, **changes}
         self.info = {key: value for key, value in merged.items() if value is not None}
-        _write_info(self.path, self.info)
+        try:
+            _write_info(self.path, self.info)
+        except DiskError:
+            if not self._reserve.release():
+                raise
+            _write_info(self.path, self.info)
 
     def restart(self, rounds: int, command: str) -> None:
         """Set the status to running and remove the outcome of an earlier execution."""
-        self.update(status="running", rounds=rounds, command=command, **dict.fromkeys(OUTCOME))
+        segments = add_segment(self.info.get("segments", []), new_segment(self._first_round))
+        changes = {"status": "running", "rounds": rounds, "command": command, "segments": segments}
+        self.update(**changes | dict.fromkeys(OUTCOME))
+        self._reserve.allocate()
 
     def record_clients(self, summarize: Callable[[], Mapping[str, Any]]) -> None:
         """Write data.json, unless the run has it already."""
@@ -152,8 +170,8 @@ class RunDirectory:
     def restore(self, like: State) -> tuple[Checkpoint | None, list[str]]:
         """Read the newest intact checkpoint and truncate metrics.jsonl to it.
 
-        `like` is a state of the right structure. Return the checkpoint, if any, and a warning for each
-        damaged checkpoint.
+        `like` is a state of the right structure. Return the checkpoint, if any, and warnings: about damaged
+        checkpoints, about rounds that are run again because there is none, and about other versions.
         """
         warnings: list[str] = []
         directory = self.path / "checkpoints"
@@ -162,31 +180,30 @@ class RunDirectory:
             try:
                 restored = checkpoints.read(directory, round, like)
                 break
-            except RunDirectoryError as error:
+            except CheckpointDamage as error:
                 warnings.append(f"{error}; using the previous one")
         if warnings and restored is None:
             damage = warnings[-1].split(";")[0]
             raise RunDirectoryError(
                 f"{damage} and there is no other; remove {self.path} to start again", path=self.path
             )
-        self._truncate_metrics(restored.metrics_bytes if restored else 0)
+        self._metrics = MetricsFile(self.path, restored.metrics_bytes if restored else 0)
+        if self._metrics.removed:  # rounds after the checkpoint are run again
+            self.update(status="running")
+        if restored is not None:
+            self._first_round, self._rows = restored.position.round, restored.rows
+        elif self._recorded_rounds:
+            warnings.append(
+                f"{self.path} records {self._recorded_rounds} rounds but has no checkpoint; starting again "
+                "from round 0"
+            )
+        change = describe_change(self.info)
+        if restored is not None and change and not self.done:
+            warnings.append(
+                f"{self.path} was written with {change}; its remaining rounds may differ from those of an "
+                "uninterrupted run"
+            )
         return restored, warnings
-
-    def _truncate_metrics(self, length: int) -> None:
-        file = self.path / "metrics.jsonl"
-        with disk_errors(file):
-            self._metrics = open(file, "r+b" if file.exists() else "w+b")
-            size = self._metrics.seek(0, os.SEEK_END)
-            if size < length:
-                raise RunDirectoryError(
-                    f"{file} has {size} bytes and its checkpoint expects {length}; restore it, or remove "
-                    f"{self.path} to start again",
-                    path=self.path,
-                )
-            if size > length:  # rounds after the checkpoint are run again
-                self.update(status="running")
-            self._metrics.truncate(length)
-            self._metrics.seek(length)
 
     def client_table(self, keeps: tuple[str, ...], d: int, population: int, round: int) -> ClientMemory:
         """Storage for the state that clients keep; on disk if the algorithm has any."""
@@ -194,7 +211,7 @@ class RunDirectory:
             return MemoryTable()
         if round < self.config.rounds:
             check_disk(self.path, self.config, d, len(keeps), population)
-        self._table = DiskTable(self.path / "clients", keeps, round)
+        self._table = DiskTable(self.path / "clients", keeps, round, self._rows)
         return self._table
 
     def read_metrics(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -204,18 +221,17 @@ class RunDirectory:
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         assert self._metrics is not None
-        with disk_errors(self.path / "metrics.jsonl"):
-            self._metrics.write(json.dumps(line, allow_nan=False).encode() + b"\n")
-            self._metrics.flush()
+        self._metrics.append(line)
 
     def commit(self, position: Position, seconds: float) -> None:
         """Write a checkpoint. A resumed run starts after its round."""
         assert self._metrics is not None
-        os.fsync(self._metrics.fileno())
+        self._metrics.sync()
         if self._table:
             self._table.sync()
         directory = self.path / "checkpoints"
-        checkpoint = Checkpoint(position, self._metrics.tell(), seconds)
+        rows = self._table.checksums(position.round) if self._table else {}
+        checkpoint = Checkpoint(position, self._metrics.length, seconds, rows)
         checkpoints.write(directory, checkpoint, self.config.checkpoint.keep)
         if self._table:
             self._table.prune(checkpoints.rounds(directory)[0])
@@ -223,13 +239,14 @@ class RunDirectory:
     def close(self) -> None:
         if self._metrics is not None:
             self._metrics.close()
+        self._reserve.release()
         os.close(self._lock)
 
 
 def mark_pruned(path: Path, rounds_done: int, train_loss: float | None) -> None:
     """Record that a search stopped a run whose process ended before it could record this itself."""
     info = read_run(path).info
-    if info.get("status") not in ("running", "failed", "interrupted"):
+    if info.get("status") not in ("running", "killed", "failed", "interrupted"):
         return
     info |= {"status": "pruned", "message": f"stopped after round {rounds_done}", "rounds_done": rounds_done}
     if train_loss is not None:
@@ -265,8 +282,9 @@ def _remove(path: Path) -> None:
 
 def remove_temporary_files(path: Path) -> None:
     """Delete the unfinished files that a killed process left in a run directory."""
-    for temporary in path.rglob(".*.tmp"):
-        _remove(temporary)
+    for pattern in (".*.tmp", "*/.*.tmp", ".*.removed"):
+        for temporary in path.glob(pattern):
+            _remove(temporary)
 
 
 def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[str] = ()) -> bool:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fedopt.errors import RunDirectoryError
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from fedopt.documents import first_problem, parse_json, parse_toml, read_regular_file
+from fedopt.errors import RunDirectoryError
+from fedopt.files import is_locked
+
+KILLED = "killed"  # the status of a run whose process ended without recording its status
 LAST_ROUNDS = 100  # final numbers are means over these rounds, as in the paper's tables
 NOT_METRICS = ("round", "split", "loss", "seconds")  # keys of a test line that are not the task's metric
 LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # for run.json files without the key "better"
@@ -113,8 +117,10 @@ def read_run(path: Path) -> RunRecord:
             f"no run directory at {path}; name one that `fedopt run` has written", path=path
         )
     info = _read_info(path / "run.json")
+    if info.get("status") == "running" and not is_locked(path):
+        info["status"] = KILLED
     try:
-        config = tomllib.loads(_read(path / "config.toml").decode())
+        config = parse_toml(_read(path / "config.toml"))
     except ValueError as error:  # a TOMLDecodeError names the line; a UnicodeDecodeError the byte
         raise RunDirectoryError(f"{path / 'config.toml'}: damaged: {error}", path=path) from error
     lines = _read_metrics(path / "metrics.jsonl")
@@ -130,34 +136,68 @@ def read_run(path: Path) -> RunRecord:
 
 def _read(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return read_regular_file(file)
     except FileNotFoundError as error:
         raise RunDirectoryError(
             f"{file.parent} is not a complete run directory: {file.name} is missing", path=file.parent
         ) from error
     except OSError as error:
-        raise RunDirectoryError(f"{file}: cannot be read: {error.strerror}", path=file.parent) from error
+        raise RunDirectoryError(f"cannot read {file}: {error.strerror}", path=file.parent) from error
+
+
+class _RunInfo(BaseModel):
+    """The types of the entries of run.json. Older versions have fewer entries."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    task: str
+    algorithm: str
+    fedopt: str | None = None
+    seed: int | None = None
+    rounds: NonNegativeInt | None = None
+    rounds_done: NonNegativeInt | None = None
+    status: str | None = None
+    message: str | None = None
+    command: str | None = None
+    data: str | None = None
+    metric: str | None = None
+    better: str | None = None
+    started: str | None = None
+    fingerprint: dict[str, Any] | None = None
+    segments: list[_SegmentInfo] | None = None
+    train_loss: float | None = None
+    value: float | None = None
+    params: NonNegativeInt | None = None
+    x_sha256: str | None = None
+    seconds: float | None = None
+    rejected: NonNegativeInt | None = None
+    full_test: dict[str, float | None] | None = None
+
+
+class _SegmentInfo(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    after_round: NonNegativeInt
+    fedopt: str
 
 
 def _read_info(file: Path) -> dict[str, Any]:
     try:
-        info = json.loads(_read(file))
+        info: dict[str, Any] = parse_json(_read(file))
+        _RunInfo.model_validate(info)
     except json.JSONDecodeError as error:
         raise _damaged(file, f":{error.lineno}: damaged: {error.msg}") from error
+    except ValidationError as error:
+        raise _damaged(file, f": {first_problem(error)}") from error
     except ValueError as error:
         raise _damaged(file, f": damaged: {error}") from error
-    if not isinstance(info, dict):
-        raise _damaged(file, ": expected one JSON object")
-    for key in ("task", "algorithm"):
-        if not isinstance(info.get(key), str):
-            raise _damaged(file, f": {key!r} is missing or not a string")
     return info
 
 
 def _read_clients(file: Path) -> dict[str, Any] | None:
     """Read the summary of the clients. It only describes the data, so a damaged file is ignored."""
     try:
-        clients = json.loads(file.read_bytes())
+        clients = parse_json(read_regular_file(file))
     except (OSError, ValueError):
         return None
     return clients if isinstance(clients, dict) else None
@@ -179,7 +219,7 @@ def _read_metrics(file: Path) -> list[dict[str, Any]]:
 
 
 def _metrics_line(row: bytes) -> dict[str, Any]:
-    line = json.loads(row)
+    line = parse_json(row)
     if not isinstance(line, dict):
         raise ValueError("expected a JSON object")
     if type(line.get("round")) is not int or line["round"] < 0:

@@ -1,0 +1,78 @@
+"""Read JSON and TOML files that may be damaged or malicious.
+
+Any problem with the content is a ValueError, any problem with the file an OSError. Named pipes and devices
+are refused, because reading them could wait forever.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+MAX_DEPTH = 50  # nested tables and lists; our own files have at most five levels
+
+
+def read_regular_file(path: Path) -> bytes:
+    """Read a file. Refuse anything that is not a regular file."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # does not wait for a pipe
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        return file.read()
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Parse JSON. Refuse deeply nested documents.
+
+    >>> parse_json('{"rounds": [1, 2]}')
+    {'rounds': [1, 2]}
+    """
+    try:
+        return _check_depth(json.loads(text))
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+
+
+def parse_toml(text: bytes | str) -> dict[str, Any]:
+    """Parse TOML. Refuse deeply nested documents."""
+    try:
+        document = tomllib.loads(text if isinstance(text, str) else text.decode())
+    except RecursionError:
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+    _check_depth(document)
+    return document
+
+
+def _check_depth(document: Any) -> Any:
+    """Count levels without recursion: a parser may accept more levels than later functions."""
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner.extend(value.values())
+            elif isinstance(value, list):
+                inner.extend(value)
+        if not inner:
+            return document
+        level = inner
+    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Describe the first problem of a document in a few words, with its key."""
+    problem = error.errors()[0]
+    key = ".".join(map(str, problem["loc"]))
+    if not key:
+        return "expected one JSON object"
+    if problem["type"] == "missing":
+        return f"{key!r} is missing"
+    text = problem["msg"].removeprefix("Input ")
+    return f"{key!r} {text}" if text.startswith("should") else f"{key!r}: {text}"
