@@ -22,7 +22,7 @@ from fedopt.algorithms import Vector
 from fedopt.documents import read_regular_file
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import DiskError, RunDirectoryError
-from fedopt.files import disk_errors, sync
+from fedopt.files import disk_errors, open_without_links, sync
 from fedopt.runs.config import Config
 
 RowChecksums = Mapping[str, str]  # file name -> SHA-256
@@ -73,7 +73,8 @@ class DiskTable:
         data = save(dict(zip(self._names, vectors, strict=True)))
         with disk_errors(path):
             try:
-                path.write_bytes(data)
+                with open(path, "wb", opener=open_without_links) as file:
+                    file.write(data)
             except OSError:
                 path.unlink(missing_ok=True)
                 raise

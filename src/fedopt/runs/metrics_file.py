@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.errors import RunDirectoryError
-from fedopt.files import disk_errors
+from fedopt.files import disk_errors, open_without_links
 
 NAME = "metrics.jsonl"
 
@@ -23,9 +23,8 @@ class MetricsFile:
         """Open the file and remove everything after the first `length` bytes, which a checkpoint records."""
         self.path = run / NAME
         with disk_errors(self.path):
-            self._descriptor = os.open(
-                self.path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
-            )
+            flags = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK
+            self._descriptor = open_without_links(str(self.path), flags)
         try:
             with disk_errors(self.path):
                 self._truncate(run, length)

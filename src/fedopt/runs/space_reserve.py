@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from fedopt.files import open_without_links
+
 _BYTES = 16 * 1024  # run.json and its temporary copy
 
 
@@ -16,7 +18,8 @@ class SpaceReserve:
 
     def allocate(self) -> None:
         with suppress(OSError):  # without it, only the status after an error on a full disk is lost
-            self._file.write_bytes(b"\0" * _BYTES)
+            with open(self._file, "wb", opener=open_without_links) as file:
+                file.write(b"\0" * _BYTES)
 
     def release(self) -> bool:
         """Free the space. Return whether there was any."""
