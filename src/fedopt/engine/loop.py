@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, NamedTuple
@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from fedopt.algorithms import State
 from fedopt.algorithms.schedules import Schedule
 from fedopt.engine.evaluate import evaluate_sample, is_evaluated
+from fedopt.engine.executors.base import BlockResult
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
-from fedopt.engine.round import RoundReport, TrainingSetup, run_round
+from fedopt.engine.round import RoundJobs, RoundReport, TrainingSetup, begin_round, finish_round
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged, RunError
@@ -68,41 +69,74 @@ def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Gener
 
     The vectors of a step are valid until the next step.
     """
-
-    def evaluate(position: Position) -> dict[str, float] | None:
-        if not is_evaluated(position.round, plan.rounds, plan.eval_every, plan.eval_last_every):
-            return None
-        state = position.state
-        return evaluate_sample(setup.executor, state.x, plan.sample, running_statistics(state))
-
     with single_thread():
         if SERVER_ON_SPARSE_ROWS.applies(setup.algorithm):  # rounds overwrite this copy of x
             x = setup.executor.share(position.state.x)
             position = position._replace(state=position.state._replace(x=x))
         if position.round == 0:
-            evaluation = evaluate(position)
-            if evaluation is not None and isfinite(evaluation["loss"]):
-                position = position._replace(initial_loss=evaluation["loss"])
-            yield Step(position, None, None, evaluation)
+            step = first_step(setup, plan, position)
+            position = step.position
+            yield step
         while position.round < plan.rounds:
-            t = position.round
-            eta_l = plan.client_rate.rate(t, position.client_schedule)
-            eta = plan.server_rate.rate(t, position.server_schedule)
-            state, report = run_round(setup, position.state, t, eta_l, eta)
-            loss = report.loss if report.loss is not None else float("nan")
-            is_sound = isfinite(loss) and loss <= position.largest_loss
-            trained = report.clients > 0 and (report.loss is None or is_sound)
-            position = position._replace(
-                round=t + 1,
-                state=state,
-                client_schedule=plan.client_rate.observe(position.client_schedule, loss),
-                server_schedule=plan.server_rate.observe(position.server_schedule, loss),
-                bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
-                stalled=0 if trained else position.stalled + 1,
-            )
-            yield Step(position, report, (eta_l, eta), evaluate(position))
-            if position.stalled >= min(plan.patience, plan.rounds):
-                raise _stalled_error(position, report)
+            work = next_jobs(setup, plan, position)
+            blocks = setup.executor.train(work.jobs, work.sent, setup.table.read)
+            step = next_step(setup, plan, position, work, blocks)
+            position = step.position
+            yield step
+            check_progress(plan, step)
+
+
+def first_step(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Step:
+    """Evaluate the initial model."""
+    evaluation = _evaluate(setup, plan, position)
+    if evaluation is not None and isfinite(evaluation["loss"]):
+        position = position._replace(initial_loss=evaluation["loss"])
+    return Step(position, None, None, evaluation)
+
+
+def next_jobs(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> RoundJobs:
+    """Sample the clients of the next round."""
+    t = position.round
+    eta_l = plan.client_rate.rate(t, position.client_schedule)
+    eta = plan.server_rate.rate(t, position.server_schedule)
+    return begin_round(setup, position.state, t, eta_l, eta)
+
+
+def next_step(
+    setup: TrainingSetup,
+    plan: TrainingPlan,
+    position: Position,
+    work: RoundJobs,
+    blocks: Iterable[BlockResult],
+) -> Step:
+    """Finish a round whose clients are trained, and evaluate the new model if it is due."""
+    state, report = finish_round(setup, position.state, work, blocks)
+    loss = report.loss if report.loss is not None else float("nan")
+    is_sound = isfinite(loss) and loss <= position.largest_loss
+    trained = report.clients > 0 and (report.loss is None or is_sound)
+    position = position._replace(
+        round=position.round + 1,
+        state=state,
+        client_schedule=plan.client_rate.observe(position.client_schedule, loss),
+        server_schedule=plan.server_rate.observe(position.server_schedule, loss),
+        bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
+        stalled=0 if trained else position.stalled + 1,
+    )
+    rates = work.round.eta_l, work.round.eta
+    return Step(position, report, rates, _evaluate(setup, plan, position))
+
+
+def check_progress(plan: TrainingPlan, step: Step) -> None:
+    """Raise an error if too many rounds in a row did not train."""
+    if step.report is not None and step.position.stalled >= min(plan.patience, plan.rounds):
+        raise _stalled_error(step.position, step.report)
+
+
+def _evaluate(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> dict[str, float] | None:
+    if not is_evaluated(position.round, plan.rounds, plan.eval_every, plan.eval_last_every):
+        return None
+    state = position.state
+    return evaluate_sample(setup.executor, state.x, plan.sample, running_statistics(state))
 
 
 def _stalled_error(position: Position, report: RoundReport) -> RunError:

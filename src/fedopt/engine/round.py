@@ -6,6 +6,7 @@ seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i,
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from fedopt.algorithms.state import flatten, is_finite, map_vectors
 from fedopt.data import Split
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.client_state import ClientMemory
-from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.base import BlockResult, Executor
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.engine.sampling import Sampler, longest_first
@@ -72,6 +73,14 @@ class RoundReport(NamedTuple):
     bytes_up: int
 
 
+class RoundJobs(NamedTuple):
+    """The clients of a round and what they receive. Clients of several runs may be trained together."""
+
+    round: Round
+    jobs: Sequence[ClientJob]
+    sent: tuple[Vector, ...]
+
+
 def run_round(
     setup: TrainingSetup, state: State, t: int, eta_l: float, eta: float
 ) -> tuple[State, RoundReport]:
@@ -79,15 +88,26 @@ def run_round(
 
     The round may overwrite `state.x` (see `SERVER_ON_SPARSE_ROWS`). Continue with the returned state.
     """
-    algorithm, clients = setup.algorithm, setup.clients
+    work = begin_round(setup, state, t, eta_l, eta)
+    return finish_round(setup, state, work, setup.executor.train(work.jobs, work.sent, setup.table.read))
+
+
+def begin_round(setup: TrainingSetup, state: State, t: int, eta_l: float, eta: float) -> RoundJobs:
+    """Sample the clients of round t."""
+    clients = setup.clients
     population = len(clients.ids)
     cohort = setup.sampler(setup.seed, t, population, setup.cohort)  # Sample a subset S of clients
     cohort = longest_first(cohort, clients.sizes)
     round = Round(t, eta_l, eta, len(cohort), population)
+    return RoundJobs(round, [ClientJob(round, i) for i in cohort], setup.algorithm.sent(state))
 
-    mean, tally = BlockedMean(), _Tally(clients)
-    jobs = [ClientJob(round, i) for i in cohort]
-    for block in setup.executor.train(jobs, algorithm.sent(state), setup.table.read):
+
+def finish_round(
+    setup: TrainingSetup, state: State, work: RoundJobs, blocks: Iterable[BlockResult]
+) -> tuple[State, RoundReport]:
+    """Average the trained clients and update the server. `blocks` are in cohort order."""
+    mean, tally, t = BlockedMean(), _Tally(setup.clients), work.round.t
+    for block in blocks:
         mean.add_block(block.total)  # Delta_t = sum_i n_i / n Delta_i
         for report in block.reports:
             tally.add(report)
@@ -95,13 +115,13 @@ def run_round(
             setup.table.write(t, client, vectors)
 
     if mean.count:
-        after = _server_update(setup, state, mean, round._replace(cohort=mean.count))
+        after = _server_update(setup, state, mean, work.round._replace(cohort=mean.count))
         if after is not None:
             state = after
         else:  # the mean was finite, but the step was not: nothing changes
             setup.table.discard(t)
             tally.reject_all()
-    return state, tally.report(algorithm, len(cohort), state)
+    return state, tally.report(setup.algorithm, len(work.jobs), state)
 
 
 def _server_update(setup: TrainingSetup, state: State, mean: BlockedMean, round: Round) -> State | None:
