@@ -18,7 +18,7 @@ from fedopt.formatting import (
     ("metric", "name", "value", "text"),
     [
         ("accuracy", "accuracy", 0.7941, "79.4 %"),
-        ("recall_at_5", "recall at 5", 0.5, "50.0 %"),
+        ("recall_at_5", "recall@5", 0.5, "50.0 %"),
         ("mse", "MSE × 1000", 0.01698, "16.98"),
         ("loss", "loss", 1234.56789, "1,234.5679"),
     ],
@@ -32,6 +32,13 @@ def test_values_are_formatted_with_half_width_or_three_digits() -> None:
     assert metric_unit("accuracy").format(0.5, 0.012) == "50.0 ± 1.2 %"
     assert metric_unit("accuracy").format_rounded(0.7237) == "72.4 %"
     assert metric_unit("loss").format_rounded(123456.0) == "123,000"
+
+
+def test_differences_have_a_minus_sign_and_percentage_points() -> None:
+    accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
+    assert [accuracy.format_difference(-0.0123, 0.004), accuracy.difference_unit] == ["−1.2 ± 0.4", " points"]
+    assert [mse.format_difference(0.00052), mse.difference_unit] == ["0.52", ""]
+    assert accuracy.format_difference(-0.0001) == "0.0"  # no negative zero
 
 
 def test_fractions_are_recognised_by_name() -> None:

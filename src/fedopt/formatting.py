@@ -6,6 +6,7 @@ Files contain raw values. All tables, pages and messages use these formats.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,20 @@ class Unit(NamedTuple):
         interval = "" if half_width is None else f" ± {half_width * self.factor:,.{self.digits}f}"
         return f"{value * self.factor:,.{self.digits}f}{interval}{self.suffix}"
 
+    def format_difference(self, value: float, half_width: float | None = None) -> str:
+        """Format a difference of two values without its unit, with a minus sign if it is negative.
+
+        >>> metric_unit("accuracy").format_difference(-0.0123, 0.004)
+        '−1.2 ± 0.4'
+        """
+        text = self._replace(suffix="").format(value, half_width).replace("-", "−")
+        return text.removeprefix("−") if not float(text.split()[0].strip("−").replace(",", "")) else text
+
+    @property
+    def difference_unit(self) -> str:
+        """The unit of a difference: percentage points for percentages."""
+        return " points" if self.suffix == " %" else self.suffix
+
     def format_rounded(self, value: float) -> str:
         """Format a value with three significant digits."""
         return f"{float(f'{value * self.factor:.3g}'):,.10g}{self.suffix}"
@@ -38,7 +53,7 @@ def metric_unit(metric: str) -> Unit:
     >>> accuracy.format(0.7941), accuracy.format(0.5, 0.012), mse.format(0.01698)
     ('79.4 %', '50.0 ± 1.2 %', '16.98')
     """
-    name = metric.replace("_", " ")
+    name = re.sub(r"_at_(\d+)$", r"@\1", metric).replace("_", " ")
     if metric == "mse":
         return Unit("MSE × 1000", 1000.0, 2, "")
     if is_fraction(metric):

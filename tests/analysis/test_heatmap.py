@@ -90,7 +90,7 @@ def test_seeds_form_one_trial_and_repeated_runs_count_once(tmp_path: Path) -> No
     assert [len(trial.group.records) for trial in grid.trials] == [3, 3]
 
 
-def test_best_trial_and_papers_choice_may_differ(tmp_path: Path) -> None:
+def test_best_trial_and_the_trial_selected_by_the_papers_rule_may_differ(tmp_path: Path) -> None:
     records = [
         write_trial(tmp_path / "a", "fedavg", (0.1, 1.0), 0.80, train_loss=0.5),
         write_trial(tmp_path / "b", "fedavg", (1.0, 1.0), 0.70, train_loss=0.1),
@@ -99,7 +99,10 @@ def test_best_trial_and_papers_choice_may_differ(tmp_path: Path) -> None:
     ]
     (grid,) = find_grids(records)
     assert grid.best and grid.best.client_lr == 0.1
-    assert grid.papers_choice and grid.papers_choice.client_lr == 1.0  # smallest train loss
+    selected = grid.selected_by_papers_rule
+    assert selected and selected.client_lr == 1.0  # smallest train loss
+    assert (grid.selected_by("train_loss"), grid.selected_by("accuracy")) == (selected, grid.best)
+    assert (grid.edges(grid.best), grid.edges(selected)) == (["client_lr"], [])
     (lower,) = find_grids([r._replace(info=r.info | {"better": "lower", "metric": "mse"}) for r in records])
     assert lower.best and lower.best.client_lr == 1.0
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedopt.analysis.seeds import confidence_interval, group_seeds, parse_seeds, within_noise
+from fedopt.analysis.seeds import confidence_interval, group_seeds, is_noise, paired_difference, parse_seeds
 from fedopt.errors import ConfigError
 from fedopt.runs.records import RunRecord, read_run
 
@@ -73,23 +73,29 @@ def test_noise_agrees_with_a_paired_t_test(values: list[float], shift: float) ->
     b = {seed: value + shift + draw for (seed, value), draw in zip(a.items(), draws, strict=True)}
     p = float(stats.ttest_rel(list(a.values()), list(b.values())).pvalue)
     if abs(p - 0.05) > 1e-6:
-        assert within_noise(a, b) == within_noise(b, a) == (p > 0.05)
+        assert is_noise(paired_difference(a, b)) == is_noise(paired_difference(b, a)) == (p > 0.05)
 
 
-def test_noise_uses_common_seeds_only() -> None:
+def test_paired_difference_uses_common_seeds_only() -> None:
     a = {0: 0.50, 1: 0.60, 2: 0.70, 9: 0.0}
     steady = {0: 0.51, 1: 0.611, 2: 0.709, 7: 5.0}  # differences of 0.010, 0.011, 0.009: t = 17.3 > 4.30
-    assert within_noise(a, steady) is False
+    difference = paired_difference(steady, a)
+    assert difference == pytest.approx((0.010, 4.302653 * 0.001 / math.sqrt(3), 3), rel=1e-6)
+    assert is_noise(difference) is False
     loose = {0: 0.60, 1: 0.55, 2: 0.72}  # 0.10, -0.05, 0.02: t = 0.53
-    assert within_noise(a, loose) is True
-    assert within_noise(a, {0: 0.9, 5: 0.1}) is None
-    assert within_noise({}, {}) is None
+    assert is_noise(paired_difference(a, loose)) is True
+
+
+def test_noise_is_unknown_with_fewer_than_two_common_seeds() -> None:
+    one = paired_difference({0: 0.5, 1: 0.6}, {0: 0.9, 5: 0.1})
+    assert one == (pytest.approx(-0.4), None, 1) and is_noise(one) is None
+    assert paired_difference({0: 0.5}, {1: 0.5}) is None and is_noise(None) is None
 
 
 def test_equal_methods_are_within_noise_and_a_constant_difference_is_not() -> None:
     a = {0: 0.25, 1: 0.5}
-    assert within_noise(a, a) is True
-    assert within_noise(a, {0: 0.5, 1: 0.75}) is False
+    assert is_noise(paired_difference(a, a)) is True
+    assert is_noise(paired_difference(a, {0: 0.5, 1: 0.75})) is False
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_fewer_rounds_are_scored_like_a_shorter_run(copy: Path) -> None:
     expected = [fmean(read_losses(find_trials(copy)[name])[:3]) for name in ("fedavg 1", "fedavg 2")]
     assert best["score"] == pytest.approx(min(expected), rel=1e-12)
     # trials were evaluated after 2 and 4 rounds, so the metric after 3 is unknown
-    assert (best["value"], result["near_best"]["share"], result["near_best"]["within"]) == (None, None, 0)
+    assert (best["value"], best["last"], result["ease_of_tuning"]["near_best"]) == (None, None, 0)
     with pytest.raises(RunDirectoryError) as error:
         sweep(make_request(select="recall_at_5", rounds=3), None, copy)
     assert error.value.path in find_trials(copy).values()

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean
 from typing import NamedTuple
 
 from fedopt.analysis.labels import configuration_labels
-from fedopt.analysis.seeds import SeedGroup, configuration_key, group_seeds
-from fedopt.analysis.summary import TRAIN_LOSS, final_measure, has_finite_rounds, is_higher_better, is_trained
+from fedopt.analysis.run_numbers import (
+    TRAIN_LOSS,
+    final_measure,
+    has_finite_rounds,
+    is_higher_better,
+    is_trained,
+)
+from fedopt.analysis.seeds import Interval, SeedGroup, confidence_interval, configuration_key, group_seeds
 from fedopt.formatting import is_fraction
 from fedopt.runs.records import RunRecord, flatten
 
@@ -30,8 +35,23 @@ class RateTrial(NamedTuple):
     server_lr: float
     tau: float | None
     group: SeedGroup
-    value: float | None  # of the compared measure
-    train_loss: float | None
+    value_interval: Interval | None  # of the compared measure
+    train_loss_interval: Interval | None
+
+    @property
+    def value(self) -> float | None:
+        """The compared measure: the mean over the last 100 rounds and over seeds."""
+        return None if self.value_interval is None else self.value_interval.mean
+
+    @property
+    def train_loss(self) -> float | None:
+        return None if self.train_loss_interval is None else self.train_loss_interval.mean
+
+    @property
+    def point(self) -> str:
+        """The rates in the notation of grids: client_lr=-1.5 server_lr=0 tau=-3."""
+        rates = {"client_lr": self.client_lr, "server_lr": self.server_lr, "tau": self.tau}
+        return " ".join(f"{axis}={log10(rate):g}" for axis, rate in rates.items() if rate is not None)
 
     @property
     def state(self) -> str:
@@ -68,10 +88,23 @@ class RateGrid(NamedTuple):
         return min(results, key=lambda pair: sign * pair[0], default=(None, None))[1]
 
     @property
-    def papers_choice(self) -> RateTrial | None:
+    def selected_by_papers_rule(self) -> RateTrial | None:
         """The trial that the paper's rule selects: the smallest mean train loss over the last 100 rounds."""
         losses = [(t.train_loss, t) for t in self.trials if not t.state and t.train_loss is not None]
         return min(losses, key=lambda pair: pair[0], default=(None, None))[1]
+
+    def selected_by(self, criterion: str | None) -> RateTrial | None:
+        """Return the trial that a sweep with this criterion selects: by the train loss, or by the metric."""
+        return self.selected_by_papers_rule if criterion == TRAIN_LOSS else self.best
+
+    def edges(self, trial: RateTrial) -> list[str]:
+        """Return the axes of the grid on which a trial has the smallest or largest of several values."""
+        return [
+            axis
+            for axis in ("client_lr", "server_lr", "tau")
+            if len(values := {getattr(t, axis) for t in self.trials if getattr(t, axis) is not None}) > 1
+            and getattr(trial, axis) in (min(values), max(values))
+        ]
 
     @property
     def taus(self) -> list[float | None]:
@@ -221,9 +254,18 @@ def _rate_trial(group: SeedGroup, measure: str) -> RateTrial | None:
         server_lr=_rounded(rates[1]),
         tau=_rounded(tau) if isinstance(tau, int | float) else None,
         group=group,
-        value=fmean(values) if values else None,
-        train_loss=fmean(losses) if losses else None,
+        value_interval=confidence_interval(values) if values else None,
+        train_loss_interval=confidence_interval(losses) if losses else None,
     )
+
+
+def log10(rate: float) -> float:
+    """Return the decimal logarithm of a rate, without rounding errors of a grid in log10.
+
+    >>> log10(0.03162277660168379), log10(1.0)
+    (-1.5, 0.0)
+    """
+    return round(math.log10(rate), 6) + 0.0
 
 
 def _rounded(rate: object) -> float:

@@ -98,17 +98,20 @@ def confidence_interval(values: Sequence[float]) -> Interval:
     return Interval(fmean(values), quantile * stdev(values) / sqrt(n), n)
 
 
-def within_noise(a: Mapping[int, float], b: Mapping[int, float]) -> bool | None:
-    """Return whether the 95 % interval of the difference of two methods contains 0.
+def paired_difference(a: Mapping[int, float], b: Mapping[int, float]) -> Interval | None:
+    """Return the mean of a - b over the common seeds with its 95 % interval; None without a common seed.
 
     `a` and `b` map seeds to values. They are paired by seed, because the seed fixes the cohorts and the
-    initial model of both methods. Return None for fewer than two common seeds.
+    initial model of both methods.
     """
     common = sorted(a.keys() & b.keys())
-    if len(common) < 2:
+    return confidence_interval([a[seed] - b[seed] for seed in common]) if common else None
+
+
+def is_noise(difference: Interval | None) -> bool | None:
+    """Return whether the interval of a difference contains 0; None for fewer than two common seeds."""
+    if difference is None or difference.half_width is None:
         return None
-    difference = confidence_interval([a[seed] - b[seed] for seed in common])
-    assert difference.half_width is not None
     return abs(difference.mean) <= difference.half_width
 
 

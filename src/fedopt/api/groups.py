@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice
+from fedopt.analysis.headline import headline
+from fedopt.analysis.summary import compare_runs
 from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
-from fedopt.display.table import comparison_table, explanation, to_text_table
+from fedopt.display.table import comparison_table, to_text_table
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.devices import vectorised_on
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
@@ -40,9 +42,9 @@ class RunGroup(NotebookDisplay):
     report: Path | None = None
 
     def table(self) -> TextTable:
-        """The comparison of the runs: final metric, training loss, rounds to a target, traffic and time."""
-        records = self.records()
-        return to_text_table(comparison_table(records), explanation(records))
+        """The comparison of the runs: metric, training loss, rounds to a target, traffic and time."""
+        comparison = compare_runs(self.records())
+        return to_text_table(comparison_table(comparison), headline(comparison))
 
     def __str__(self) -> str:
         return str(self.table())

@@ -8,9 +8,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from fedopt.analysis.headline import headline
 from fedopt.analysis.seeds import Interval, confidence_interval
+from fedopt.analysis.summary import compare_runs
 from fedopt.api import RunGroup
-from fedopt.display.table import comparison_table, explanation, wide_console
+from fedopt.display.fitting_table import print_sentences, wide_console
+from fedopt.display.table import comparison_table
 from fedopt.formatting import metric_unit
 from fedopt.runs.records import LAST_ROUNDS
 from fedopt.runs.result import RunResult
@@ -94,8 +97,9 @@ def print_comparison(group: RunGroup) -> None:
 
 def _print_table(records: Sequence[Any]) -> None:
     console = wide_console()
-    console.print(comparison_table(records))
-    console.print(explanation(records), highlight=False, style="dim")
+    comparison = compare_runs(records)
+    print_sentences(console, headline(comparison), "")
+    console.print(comparison_table(comparison, width=console.width))
 
 
 def print_evaluation(measured: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ def resume(
     from fedopt import api
     from fedopt.cli import printing
     from fedopt.runs.result import RunResult
-    from fedopt.tuning.results import summary
+    from fedopt.tuning.result_files import summary
     from fedopt.tuning.table import print_sweep
 
     result = api.resume(directory, executor=executor, workers=workers, progress=True)

@@ -68,7 +68,7 @@ def sweep(
     """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
     from fedopt.tuning.command import sweep as run_sweep
     from fedopt.tuning.request import SweepRequest
-    from fedopt.tuning.results import summary
+    from fedopt.tuning.result_files import summary
     from fedopt.tuning.table import print_sweep
 
     tensorboard, loggers = parse_log_option(log, tensorboard)

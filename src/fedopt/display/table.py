@@ -6,20 +6,19 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from fedopt.analysis.seeds import Interval
-from fedopt.analysis.summary import NOISE, TARGET_MARGIN, UNKNOWN, WORSE, Comparison, compare_runs
+from fedopt.analysis.summary import TARGET_MARGIN, Comparison, Summary
+from fedopt.display.fitting_table import PIPE_WIDTH, TextColumn, fitting_table
 from fedopt.formatting import ABSENT, column_formatter, metric_unit
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
 from fedopt.text_table import TextTable
 
-PIPE_WIDTH = 140  # columns of a table that is written to a file or a pipe
 LABEL_WIDTH = 24  # longer labels wrap in the terminal
-MAX_LISTED = 6  # labels in a sentence
+# Columns that a narrow terminal may leave out, the most important first.
+KEPT_LONGEST = ("mean of", "rounds to", "seeds", "train loss", "MB sent", "seconds")
 
 
 class NumberCell(NamedTuple):
@@ -37,12 +36,18 @@ class NumberColumn(NamedTuple):
 
 
 def comparison_columns(comparison: Comparison) -> list[NumberColumn]:
-    """Return the columns of the table. The best number of each column is marked."""
+    """Return the columns of the table, the result first.
+
+    A number is marked if it is the best of its column and differs from all others by more than noise.
+    """
     unit, summaries = metric_unit(comparison.metric), comparison.summaries
     target = "target" if comparison.target is None else unit.format_rounded(comparison.target)
-    loss = column_formatter([s.train_loss and s.train_loss.mean for s in summaries])
-    megabytes = column_formatter([s.bytes_total and s.bytes_total.mean / 1e6 for s in summaries])
-    seconds = column_formatter([s.seconds and s.seconds.mean for s in summaries])
+
+    def formatter(name: str, factor: float = 1.0) -> Callable[[float], str]:
+        intervals = [summary.interval(name) for summary in summaries]
+        return column_formatter([interval and interval.mean * factor for interval in intervals])
+
+    loss, megabytes, seconds = formatter("train_loss"), formatter("bytes_total", 1e-6), formatter("seconds")
 
     def value_text(value: Interval) -> str:
         return unit.format(value.mean, value.half_width)
@@ -54,39 +59,53 @@ def comparison_columns(comparison: Comparison) -> list[NumberColumn]:
         return megabytes(value.mean / 1e6)
 
     higher = comparison.higher_is_better
+    results = [
+        _column(unit.name, "last_value", comparison, value_text, higher),
+        _column(f"mean of last {LAST_ROUNDS} rounds", "value", comparison, value_text, higher),
+    ]
+    if comparison.best.rule == "paper":
+        results.reverse()
+    if comparison.has_several_seeds:
+        results.insert(1, _difference_column(comparison))
     columns = [
-        _column(unit.name, "value", comparison, value_text, higher),
-        _column("at the end", "last_value", comparison, value_text, higher),
+        *results,
         _column("train loss", "train_loss", comparison, lambda value: _interval_text(loss, value)),
         _column(f"rounds to {target}", "rounds_to_target", comparison, rounds_text),
         _column("MB sent", "bytes_total", comparison, bytes_text),
         _column(f"MB to {target}", "bytes_to_target", comparison, bytes_text),
         _column("seconds", "seconds", comparison, lambda value: seconds(value.mean)),
     ]
-    if any(summary.rejected and summary.rejected.mean for summary in summaries):
+    if any(record.rejected for record in comparison.records):
         columns.append(_column("rejected", "rejected", comparison, rounds_text))
     return columns
 
 
 def _column(
-    title: str, field: str, comparison: Comparison, to_text: Callable[[Interval], str], higher: bool = False
+    title: str, name: str, comparison: Comparison, to_text: Callable[[Interval], str], higher: bool = False
 ) -> NumberColumn:
-    """Build a column. Mark its best eligible number, unless more than half of them share it."""
+    """Build the column of a field of `RunNumbers`."""
+    best = comparison.clear_best(name, higher)
     cells = []
     for summary in comparison.summaries:
-        value: Interval | None = getattr(summary, field)
-        seeds = len(summary.group.counted)
+        value, seeds = summary.interval(name), len(summary.group.counted)
         if value is None:
             cells.append(NumberCell(ABSENT, None, False))
-        elif field.endswith("to_target") and value.n < seeds:
+        elif name.endswith("to_target") and value.n < seeds:
             cells.append(NumberCell(f"{to_text(value)} ({value.n} of {seeds} seeds)", value.mean, False))
         else:
-            cells.append(NumberCell(to_text(value), value.mean, summary.eligible))
-    eligible = [cell.number for cell in cells if cell.best and cell.number is not None]
-    best = (max if higher else min)(eligible, default=None)
-    stands_out = 2 * eligible.count(best) <= len(eligible) if best is not None else False
-    marked = [cell._replace(best=stands_out and cell.best and cell.number == best) for cell in cells]
-    return NumberColumn(title, higher, marked)
+            cells.append(NumberCell(to_text(value), value.mean, summary is best))
+    return NumberColumn(title, higher, cells)
+
+
+def _difference_column(comparison: Comparison) -> NumberColumn:
+    """Build the column of differences to the best, paired by seed, in the unit of the metric."""
+    unit = metric_unit(comparison.metric)
+    cells = []
+    for difference in comparison.differences():
+        mean, half_width, _ = difference or (None, None, 0)
+        text = ABSENT if mean is None else unit.format_difference(mean, half_width)
+        cells.append(NumberCell(text, mean, False))
+    return NumberColumn("difference to best", comparison.higher_is_better, cells)
 
 
 def _interval_text(to_text: Callable[[float], str], value: Interval) -> str:
@@ -94,56 +113,50 @@ def _interval_text(to_text: Callable[[float], str], value: Interval) -> str:
     return to_text(value.mean) + half_width
 
 
-def wide_console() -> Console:
-    """Return a console with the width of the terminal, or with 140 columns for files and pipes."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPE_WIDTH)
+def comparison_table(comparison: Comparison, limit: int | None = None, width: int = PIPE_WIDTH) -> Table:
+    """Build the terminal table: one row per configuration, best first, with captions for its columns.
 
-
-def comparison_table(records: Sequence[RunRecord], limit: int | None = None) -> Table:
-    """Build the terminal table: one row per configuration, best first, best numbers bold.
-
-    `limit` is the maximum number of rows. `explanation` describes the columns.
+    `limit` is the maximum number of rows. Columns that do not fit `width` are left out.
     """
-    comparison = compare_runs(records)
-    columns = [  # at most 100 characters wide, 80 with one seed
-        column for column in comparison_columns(comparison) if not column.title.startswith("MB to")
-    ]
-    several_seeds = comparison.has_several_seeds
-    table = Table(
-        title=Text(headline(records), style="bold"),
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0) if several_seeds else (0, 1),
-    )
-    table.add_column("algorithm", no_wrap=True)
-    for column in columns:
-        table.add_column(Text(column.title.replace(" %", "%")), justify="right")
-    if several_seeds:
-        table.add_column("seeds", justify="right")
-    for row, summary in enumerate(comparison.summaries[:limit]):
-        name = Text(textwrap.fill(summary.label, LABEL_WIDTH))
-        if summary.note:
-            name.append("\n" + summary.note.replace(", ", "\n"), style="red" if summary.failed else "yellow")
-        cells = [column.cells[row] for column in columns]
-        texts = [Text(cell.text.replace(" ± ", "±"), style="bold" if cell.best else "") for cell in cells]
-        table.add_row(name, *texts, *([str(len(summary.group.counted))] if several_seeds else []))
-    return table
+    labels = [_label_text(summary) for summary in comparison.summaries[:limit]]
+    columns = [column for column in comparison_columns(comparison) if not column.title.startswith("MB to")]
+    if comparison.has_several_seeds:
+        columns.append(_seeds_column(comparison))
+    title, caption = describe_runs(comparison.records), describe_columns(comparison)
+    return fitting_table(title, "algorithm", labels, [_text_column(c) for c in columns], width, caption)
+
+
+def _label_text(summary: Summary) -> Text:
+    text = Text(textwrap.fill(summary.label, LABEL_WIDTH))
+    if summary.note:
+        text.append("\n" + summary.note.replace(", ", "\n"), style="red" if summary.failed else "yellow")
+    return text
+
+
+def _seeds_column(comparison: Comparison) -> NumberColumn:
+    counts = [len(summary.group.counted) for summary in comparison.summaries]
+    return NumberColumn("seeds", True, [NumberCell(str(count), count, False) for count in counts])
+
+
+def _text_column(column: NumberColumn) -> TextColumn:
+    order = next((at for at, start in enumerate(KEPT_LONGEST, 1) if column.title.startswith(start)), 0)
+    cells = [cell.text.replace(" ± ", "±") for cell in column.cells]
+    return TextColumn(column.title.replace(" %", "%"), cells, [cell.best for cell in column.cells], order)
 
 
 def to_text_table(table: Table, note: str = "") -> TextTable:
-    """Return a terminal table as plain text, for notebooks and for `print`."""
+    """Return a terminal table as plain text, for notebooks and for `print`. `note` follows its caption."""
 
     def text(cell: object) -> str:
         return cell.plain if isinstance(cell, Text) else str(cell)
 
     columns = [text(column.header).replace("\n", " ") for column in table.columns]
     rows = zip(*([text(cell) for cell in column.cells] for column in table.columns), strict=True)
-    return TextTable(text(table.title or ""), columns, [list(row) for row in rows], note)
+    notes = [part for part in (text(table.caption or ""), note) if part]
+    return TextTable(text(table.title or ""), columns, [list(row) for row in rows], "\n".join(notes))
 
 
-def headline(records: Sequence[RunRecord]) -> str:
+def describe_runs(records: Sequence[RunRecord]) -> str:
     """Return task, rounds and data of the runs in one line."""
     rounds = sorted({record.rounds for record in records})
     span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
@@ -155,58 +168,29 @@ def describe_data(records: Sequence[RunRecord]) -> str:
     return " and ".join("synthetic data" if name == "synthetic" else f"data {name}" for name in names)
 
 
-def explanation(records: Sequence[RunRecord]) -> str:
-    """Explain the columns, and which differences are within noise."""
-    comparison = compare_runs(records)
-    return f"{describe_columns(comparison)} {describe_noise(comparison)}".strip()
-
-
 def describe_columns(comparison: Comparison) -> str:
+    """Return captions for the columns, one sentence each."""
     unit = metric_unit(comparison.metric)
     name = unit.name[0].upper() + unit.name[1:]
-    text = (
-        f"{name} and train loss: means over the last {LAST_ROUNDS} rounds, or over all rounds of a shorter "
-        "run. At the end: the last evaluation."
-    )
-    if any(len(summary.group.counted) > 1 for summary in comparison.summaries):
-        text += " Several seeds: mean ± half-width of the 95 % confidence interval (Student's t)."
-    if any(record.rejected for record in comparison.records):
-        text += (
-            " Rejected: clients that were left out because their loss or update was not finite. A "
-            f"configuration with rejected clients in its last {LAST_ROUNDS} rounds ranks behind all others."
-        )
-    if comparison.target is None:
-        return text
-    side = "at least" if comparison.higher_is_better else "at most"
-    return (
-        f"{text} Target: {side} {unit.format_rounded(comparison.target)}, within {TARGET_MARGIN * 100:.0f} % "
-        "of the best run, at the first evaluation that reaches it. MB: sent in both directions, all clients. "
-        f"{ABSENT}: not reached or not recorded."
-    )
-
-
-def describe_noise(comparison: Comparison) -> str:
-    """Name the configurations that do not differ significantly from the best."""
-    summaries, verdicts = comparison.summaries, comparison.verdicts()
-    if len(summaries) == 1:
-        return ""
-    if not comparison.has_several_seeds:
-        return "One seed each: differences may be noise."
-    noise, unknown = (
-        [s.label for s, verdict in zip(summaries, verdicts, strict=True) if verdict == kind]
-        for kind in (NOISE, UNKNOWN)
-    )
-    parts = []
-    if noise or WORSE in verdicts:
+    parts = [
+        f"{name}: last evaluation.",
+        f"Mean of last {LAST_ROUNDS} rounds: the number of the paper's tables; shorter runs: all rounds. "
+        "Train loss: the same mean.",
+    ]
+    if comparison.has_several_seeds:
+        points = " in percentage points" if unit.suffix == " %" else ""
         parts.append(
-            f"Within noise of the best, {comparison.best.label}: {_join(noise)} (the 95 % interval of the "
-            "difference, paired by seed, contains 0)."
+            f"±: 95 % confidence interval over seeds. Difference: paired by seed{points}. Bold: best, and "
+            "distinguishable from all others."
         )
-    if unknown:
-        parts.append(f"Noise unknown, fewer than two seeds in common with the best: {_join(unknown)}.")
+    if any(record.rejected for record in comparison.records):
+        parts.append(
+            "Rejected: clients whose loss or update was not finite. A configuration with rejected clients in "
+            f"its last {LAST_ROUNDS} rounds ranks behind all others."
+        )
+    if comparison.target is not None:
+        parts.append(
+            f"Rounds to {unit.format_rounded(comparison.target)}: within {TARGET_MARGIN * 100:.0f} % of the "
+            f"best, confirmed by the following evaluation; {ABSENT}: not reached. MB: both directions."
+        )
     return " ".join(parts)
-
-
-def _join(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MAX_LISTED} more" if len(labels) > MAX_LISTED else ""
-    return (", ".join(labels[:MAX_LISTED]) or "none") + more

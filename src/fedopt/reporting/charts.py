@@ -11,8 +11,9 @@ from html import escape
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from fedopt.analysis.run_numbers import bytes_sent
 from fedopt.analysis.seeds import confidence_interval
-from fedopt.analysis.summary import Comparison, Summary, bytes_sent
+from fedopt.analysis.summary import Comparison, Summary
 from fedopt.formatting import is_fraction, metric_unit
 from fedopt.reporting.line_styles import LineSelection, LineStyle
 from fedopt.runs.records import RunRecord

@@ -19,7 +19,7 @@ from fedopt.analysis.heatmap import (
     metric_scale,
     metric_tolerance,
 )
-from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.formatting import ABSENT, Unit, format_exponent, format_setting, metric_unit
 from fedopt.reporting.colours import cell_colours
 from fedopt.runs.discover import selection_of
@@ -134,7 +134,7 @@ def _method_card(grid: RateGrid, scale: MetricScale, unit: Unit, metric: str) ->
 
 def _map_table(heat_map: HeatMap, scale: MetricScale, unit: Unit, metric: str) -> MapTable:
     grid = heat_map.grid
-    best, choice = grid.best, grid.papers_choice
+    best, choice = grid.best, grid.selected_by_papers_rule
     entry = best or next(iter(heat_map.cells.values()))
     rows = []
     for server in reversed(heat_map.server_rates):
@@ -192,7 +192,7 @@ def _rate_facts(client: float, server: float) -> dict[str, str]:
 
 
 def _tuning_row(grid: RateGrid, unit: Unit, metric: str) -> TuningRow:
-    tolerance, best, choice = metric_tolerance(metric), grid.best, grid.papers_choice
+    tolerance, best, choice = metric_tolerance(metric), grid.best, grid.selected_by_papers_rule
     best_tau = grid.select_tau(best.tau) if best is not None and len(grid.taus) > 1 else None
     choice_text = _value_text(choice, unit)
     return TuningRow(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedopt.analysis.headline import headline
 from fedopt.analysis.seeds import run_seed
-from fedopt.analysis.summary import NOISE, Comparison
+from fedopt.analysis.summary import Comparison
 from fedopt.display.table import describe_data
-from fedopt.formatting import ABSENT, metric_unit
+from fedopt.formatting import ABSENT
 from fedopt.reporting.line_styles import MAX_NAMED
-from fedopt.runs.records import LAST_ROUNDS, RunRecord
+from fedopt.runs.records import RunRecord
 
 
 def page_facts(comparison: Comparison) -> dict[str, str]:
@@ -33,22 +34,8 @@ def page_facts(comparison: Comparison) -> dict[str, str]:
 
 
 def describe_result(comparison: Comparison) -> str:
-    """Return the best result, the failures, and the number of configurations within noise."""
-    best, others = comparison.best, len(comparison.summaries) - 1
-    if best.value is None or best.failed:
-        return "No run has a result yet." + _failures(comparison)
-    unit, seeds = metric_unit(comparison.metric), best.value.n
-    value = unit.format(best.value.mean, best.value.half_width)
-    mean = f"mean over the evaluations of the last {min(LAST_ROUNDS, best.record.rounds)} rounds"
-    mean += f" and {seeds} seeds, with its 95 % confidence interval" if seeds > 1 else ""
-    noun = "configuration" if comparison.has_several_seeds else "run"
-    start = f"Best of {others + 1} {noun}s" if others else f"One {noun}"
-    noise = comparison.verdicts().count(NOISE)
-    return (
-        f"{start}: {best.label}, with {unit.name} {value} ({mean})."
-        + _failures(comparison)
-        + (f" Within noise of it: {noise} of the {others} others." if noise else "")
-    )
+    """Return the best result with its margin and certainty, and the failures."""
+    return headline(comparison) + _failures(comparison)
 
 
 def _failures(comparison: Comparison) -> str:

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from fedopt.analysis.summary import compare_runs
 from fedopt.display.html import render_template
-from fedopt.display.table import describe_columns, describe_noise
+from fedopt.display.table import describe_columns
 from fedopt.errors import RunError, UserError
 from fedopt.files import disk_errors, write_atomically
 from fedopt.formatting import metric_unit
@@ -67,7 +67,7 @@ def render_report(records: Sequence[RunRecord], title: str) -> str:
         last_rounds=LAST_ROUNDS,
         heat_maps=heat_maps(records),
         clients=clients_section(records),
-        columns_note=f"{describe_columns(comparison)} {describe_noise(comparison)}".strip(),
+        columns_note=describe_columns(comparison),
         columns=result_columns(comparison),
         has_setting_columns=bool(setting_columns(comparison)),
         settings=setting_rows(comparison),

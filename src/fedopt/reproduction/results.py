@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.analysis.seeds import confidence_interval
-from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.errors import UserError
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.runs.records import LAST_ROUNDS, RunRecord, number

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
-from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.engine.executors import open_executor
 from fedopt.engine.executors.serial import Serial
@@ -25,7 +25,8 @@ from fedopt.tuning.grid import Grid, Point, describe_point, grid_points
 from fedopt.tuning.pool import Backend, SequentialBackend, TrialPool
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.request import SweepRequest, default_directory, grid_notes, read_grids
-from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results, write_results
+from fedopt.tuning.result_files import write_results
+from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results
 from fedopt.tuning.runner import BatchRunner
 from fedopt.tuning.scores import score
 from fedopt.tuning.searches import Search, grid_search, halving_search, plan_evaluated_rungs, run_searches

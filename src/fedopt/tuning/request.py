@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
-from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.errors import ConfigError, unknown
 from fedopt.references import file_name
 from fedopt.runs.config import short_digest

@@ -1,19 +1,19 @@
-"""The results of a sweep: scores and best points read from the run directories, as CSV and JSON."""
+"""The results of a sweep: scores and best points, read from the run directories."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fedopt.analysis.heatmap import NearBest, count_near_best, metric_tolerance
+from fedopt.analysis.ease_of_tuning import EaseOfTuning, MethodTrials, measure_ease_of_tuning
+from fedopt.analysis.heatmap import metric_tolerance
+from fedopt.analysis.run_numbers import last_evaluation
 from fedopt.analysis.seeds import Interval, confidence_interval
-from fedopt.files import write_atomically
+from fedopt.analysis.selection import ScoredTrial, describe_selection
 from fedopt.runs.records import RunRecord
 from fedopt.tasks import find_task
-from fedopt.tuning.grid import Grid, Point, edge_axes
+from fedopt.tuning.grid import Grid, Point, describe_point, edge_axes
 from fedopt.tuning.request import SweepRequest
 from fedopt.tuning.scores import lower_is_better, score, truncate_record
 from fedopt.tuning.trials import Trial, read_trial
@@ -28,7 +28,8 @@ class PointResult(NamedTuple):
     trials: tuple[Trial, ...]
     records: tuple[RunRecord, ...]  # of the trials that have started
     score: Interval | None  # of the selection criterion; None if a seed has no score
-    value: Interval | None  # of the task's metric
+    value: Interval | None  # of the task's metric, mean over the last 100 rounds
+    last: Interval | None  # of the task's metric at the last evaluation
     status: str
     rejected: int  # clients of all seeds whose loss or update was not finite
 
@@ -59,14 +60,10 @@ class AlgorithmResult(NamedTuple):
         """The number of points at which clients were rejected."""
         return sum(point.rejected > 0 for point in self.points)
 
-    def near_best(self, request: SweepRequest) -> NearBest:
-        """Count the trials that are close to the best one in terms of the compared metric."""
-        metric = request.compared_metric
-        ended = [point for point in self.points if point.status != "running"]
-        values = [point.score if metric == request.select else point.value for point in ended]
-        means = [None if value is None else value.mean for value in values]
-        higher_is_better = not lower_is_better(find_task(request.task), metric)
-        return count_near_best(means, higher_is_better, metric_tolerance(metric))
+    def best_by_metric(self, higher_is_better: bool) -> PointResult | None:
+        """The point with the best value of the task's metric."""
+        known = [(point.value.mean, point) for point in self.points if point.value is not None]
+        return (max if higher_is_better else min)(known, key=lambda pair: pair[0], default=(None, None))[1]
 
 
 class SweepResult(NamedTuple):
@@ -92,6 +89,35 @@ class SweepResult(NamedTuple):
         return sum(point.rounds for result in self.algorithms for point in result.points)
 
     @property
+    def metric(self) -> str:
+        return find_task(self.request.task).metric
+
+    def ease_of_tuning(self) -> list[EaseOfTuning]:
+        """Measure how easy each algorithm is to tune, by the compared metric."""
+        request = self.request
+        metric = request.compared_metric
+        methods = []
+        for algorithm in self.algorithms:
+            ended = [point for point in algorithm.points if point.status != "running"]
+            values = [point.score if metric == request.select else point.value for point in ended]
+            means = [None if value is None else value.mean for value in values]
+            methods.append(MethodTrials(algorithm.algorithm, algorithm.algorithm, means))
+        higher_is_better = not lower_is_better(find_task(request.task), metric)
+        return measure_ease_of_tuning(methods, higher_is_better, metric_tolerance(metric))
+
+    def selection(self) -> list[str]:
+        """Describe the winner by the requested rule, the best metric value and the edge of the grid."""
+        task = find_task(self.request.task)
+        higher_is_better = task.better == "higher"
+        selected = [trial for a in self.algorithms if (trial := _scored_trial(a, a.best))]
+        candidates = [(a, a.best_by_metric(higher_is_better)) for a in self.algorithms]
+        by_metric = [trial for a, point in candidates if (trial := _scored_trial(a, point))]
+        sign = -1 if higher_is_better else 1
+        best = min(by_metric, key=lambda trial: sign * trial.value.mean if trial.value else 0.0, default=None)
+        select = self.request.select
+        return describe_selection(selected, best, select, task.metric, lower_is_better(task, select))
+
+    @property
     def records(self) -> list[RunRecord]:
         """The records of all trials, truncated to the length of this sweep."""
         return [
@@ -100,6 +126,13 @@ class SweepResult(NamedTuple):
             for point in result.points
             for record in point.records
         ]
+
+
+def _scored_trial(result: AlgorithmResult, point: PointResult | None) -> ScoredTrial | None:
+    if point is None or point.score is None:
+        return None
+    edges = edge_axes(point.point, result.grid)
+    return ScoredTrial(result.algorithm, describe_point(point.point), point.score, point.value, edges)
 
 
 def read_results(
@@ -120,107 +153,22 @@ def read_results(
 def _point_result(
     select: str, metric: str, trials: Sequence[Trial], records: tuple[RunRecord, ...], rounds: int
 ) -> PointResult:
-    def mean_over_seeds(name: str) -> Interval | None:
-        values = [score(record, name, rounds) for record in records]
+    def mean_over_seeds(values: list[float | None]) -> Interval | None:
         known = [value for value in values if value is not None]
         return confidence_interval(known) if len(known) == len(trials) else None
 
     truncated = [truncate_record(record, rounds) for record in records]
+    value = mean_over_seeds([score(record, metric, rounds) for record in records])
+    last = mean_over_seeds([last_evaluation(record).value for record in truncated])
     statuses = {record.status for record in truncated}
     status = next((status for status in _STATUS_ORDER if status in statuses), records[0].status)
-    point = trials[0].point
-    rejected = sum(record.rejected for record in truncated)
     return PointResult(
-        point, tuple(trials), records, mean_over_seeds(select), mean_over_seeds(metric), status, rejected
+        point=trials[0].point,
+        trials=tuple(trials),
+        records=records,
+        score=mean_over_seeds([score(record, select, rounds) for record in records]),
+        value=value,
+        last=None if value is None else last,
+        status=status,
+        rejected=sum(record.rejected for record in truncated),
     )
-
-
-def write_results(result: SweepResult) -> None:
-    """Write sweep.csv, with one line per point, and the report."""
-    write_atomically(result.out / "sweep.csv", _to_csv(result))
-    if records := result.records:
-        title = f"Tuning {', '.join(result.request.algorithm_names)} on {result.request.task_name}"
-        from fedopt.reporting import write_report  # imports plotly
-
-        write_report(records, result.report, title)
-
-
-def _to_csv(result: SweepResult) -> str:
-    select, metric = result.request.select, find_task(result.request.task).metric
-    measures = [select, metric]
-    if len(result.request.seeds) > 1:
-        measures = [select, f"{select}_half", metric, f"{metric}_half"]
-    columns = ["algorithm", *result.axes, "seeds", "status", "rounds", "rejected", *measures, "directory"]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(columns)), lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
-    for algorithm in result.algorithms:
-        for point in algorithm.points:
-            writer.writerow(
-                {
-                    "algorithm": algorithm.algorithm,
-                    **point.point,
-                    "seeds": len(point.trials),
-                    "status": point.status,
-                    "rounds": point.rounds // len(point.trials),
-                    "rejected": point.rejected,
-                    **_mean_and_half_width(metric, point.value),
-                    **_mean_and_half_width(select, point.score),
-                    "directory": " ".join(f"trials/{trial.path.name}" for trial in point.trials),
-                }
-            )
-    return text.getvalue()
-
-
-def _mean_and_half_width(name: str, value: Interval | None) -> dict[str, float | None]:
-    """The mean over seeds and the half-width of its confidence interval, which is None for one seed."""
-    return {
-        name: None if value is None else value.mean,
-        f"{name}_half": None if value is None else value.half_width,
-    }
-
-
-def summary(result: SweepResult) -> dict[str, Any]:
-    """Return the JSON object of `--json`."""
-    request = result.request
-    return {
-        "task": request.task_name,
-        "data": request.data_name,
-        "select": request.select,
-        "metric": find_task(request.task).metric,
-        "rounds_run": result.rounds_run,
-        "algorithms": {a.algorithm: _algorithm_summary(a, request) for a in result.algorithms},
-        "remarks": list(result.notes),
-        "out": str(result.out),
-        "report": str(result.report),
-    }
-
-
-def _algorithm_summary(result: AlgorithmResult, request: SweepRequest) -> dict[str, Any]:
-    near_best = result.near_best(request)
-    return {
-        "rounds": result.rounds,
-        "trials": len(result.points),
-        "diverged": result.diverged,
-        "with_rejections": result.with_rejections,
-        "best": None if result.best is None else _best_summary(result.best, result.grid),
-        "near_best": {
-            "share": near_best.share,
-            "within": near_best.within,
-            "trials": near_best.total,
-            "measure": request.compared_metric,
-            "distance": near_best.tolerance.text,
-        },
-    }
-
-
-def _best_summary(best: PointResult, grid: Grid) -> dict[str, Any]:
-    return {
-        "point": dict(best.point),
-        **_mean_and_half_width("score", best.score),
-        "score_n": 0 if best.score is None else best.score.n,
-        **_mean_and_half_width("value", best.value),
-        "value_n": 0 if best.value is None else best.value.n,
-        "run": [str(trial.path) for trial in best.trials],
-        "edges": edge_axes(best.point, grid),
-    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.runs.directory import mark_pruned
 from fedopt.runs.records import mean_over_last_rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedopt.analysis.summary import TRAIN_LOSS, has_finite_rounds, is_trained
+from fedopt.analysis.run_numbers import TRAIN_LOSS, has_finite_rounds, is_trained
 from fedopt.engine.evaluate import default_interval, is_evaluated
 from fedopt.errors import unknown
 from fedopt.runs.directory import OUTCOME

@@ -1,99 +1,112 @@
-"""The table of a sweep for the terminal: the best point of each algorithm, and notes."""
+"""The output of a sweep in the terminal: the winner, the best point of each algorithm, and notes."""
 
 from __future__ import annotations
 
-from rich import box
-from rich.table import Table
+import shlex
 
-from fedopt.analysis.heatmap import NearBest, metric_tolerance
+from rich.table import Table
+from rich.text import Text
+
+from fedopt.analysis.ease_of_tuning import EaseOfTuning
+from fedopt.analysis.heatmap import metric_tolerance
 from fedopt.analysis.seeds import Interval
-from fedopt.display.table import wide_console
-from fedopt.formatting import Unit, metric_unit
-from fedopt.tasks import find_task
-from fedopt.tuning.grid import LOG10_AXES, Value, describe_point, edge_axes
+from fedopt.display.fitting_table import PIPE_WIDTH, TextColumn, fitting_table, print_sentences, wide_console
+from fedopt.formatting import ABSENT, Unit, metric_unit
+from fedopt.runs.records import LAST_ROUNDS
+from fedopt.tuning.grid import LOG10_AXES, Value
 from fedopt.tuning.results import AlgorithmResult, SweepResult
 
 
 def print_sweep(result: SweepResult) -> None:
     console = wide_console()
-    console.print(best_points(result))
+    print_sentences(console, *result.selection(), "")
+    console.print(best_points(result, console.width))
     for note in notes(result):
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def best_points(result: SweepResult) -> Table:
-    request, metric = result.request, find_task(result.request.task).metric
+def best_points(result: SweepResult, width: int = PIPE_WIDTH) -> Table:
+    """Build a table with the selected point of each algorithm."""
+    request, unit, algorithms = result.request, metric_unit(result.metric), result.algorithms
     data = "synthetic data" if request.data_name == "synthetic" else f"data {request.data_name}"
-    rounds = " and ".join(map(str, sorted({algorithm.rounds for algorithm in result.algorithms})))
-    table = Table(
-        title=f"{request.task_name}, {rounds} rounds, {data}; best by {request.select.replace('_', ' ')}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 0, 0, 1),
-    )
-    axes = [f"log10 {axis.replace('_', ' ')}" if axis in LOG10_AXES else axis for axis in result.axes]
-    shows_score = request.select != metric
-    measures = [*([request.select.replace("_", " ")] if shows_score else []), metric_unit(metric).name]
-    table.add_column("algorithm", no_wrap=True)
-    shows_rejections = any(algorithm.with_rejections for algorithm in result.algorithms)
-    rejections = ["clients rejected"] if shows_rejections else []
-    for name in (*axes, *measures, "trials", "diverged", *rejections, "near best"):
-        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)  # to fit 80 columns
-    for algorithm in result.algorithms:
-        best = algorithm.best
-        values = [_value_text(metric_unit(request.select), best and best.score)] if shows_score else []
-        table.add_row(
-            algorithm.algorithm,
-            *(_axis_text(best.point.get(axis) if best else None) for axis in result.axes),
-            *values,
-            _value_text(metric_unit(metric), best and best.value),
-            str(len(algorithm.points)),
-            str(algorithm.diverged),
-            *([str(algorithm.with_rejections)] if shows_rejections else []),
-            _share_text(algorithm.near_best(request)),
+    rounds = " and ".join(map(str, sorted({algorithm.rounds for algorithm in algorithms})))
+    best = [algorithm.best for algorithm in algorithms]
+    columns = [
+        TextColumn(
+            f"log10 {axis.replace('_', ' ')}" if axis in LOG10_AXES else axis,
+            [_axis_text(point.point.get(axis) if point else None) for point in best],
         )
-    return table
+        for axis in result.axes
+    ]
+    if request.select != result.metric:
+        score = metric_unit(request.select)
+        columns.append(TextColumn(score.name, [_value_text(score, p.score if p else None) for p in best]))
+    ease = result.ease_of_tuning()
+    columns += [
+        TextColumn(unit.name, [_value_text(unit, p.value if p else None) for p in best]),
+        TextColumn("last", [_value_text(unit, p.last if p else None) for p in best], drop_order=2),
+        TextColumn("trials", [str(len(algorithm.points)) for algorithm in algorithms], drop_order=3),
+        TextColumn("diverged", [str(algorithm.diverged) for algorithm in algorithms], drop_order=4),
+        TextColumn("near best", [_share_text(e.near_best_share) for e in ease]),
+    ]
+    if any(e.beats_reference is not None for e in ease):
+        shares = [_share_text(e.beats_reference_share) for e in ease]
+        columns.append(TextColumn("beats fedavg", shares, drop_order=1))
+    if any(algorithm.with_rejections for algorithm in algorithms):
+        rejected = [str(algorithm.with_rejections) for algorithm in algorithms]
+        columns.append(TextColumn("clients rejected", rejected, drop_order=5))
+    return fitting_table(
+        f"{request.task_name}, {rounds} rounds, {data}",
+        "algorithm",
+        [Text(algorithm.algorithm) for algorithm in algorithms],
+        columns,
+        width,
+        _caption(result, ease),
+    )
+
+
+def _caption(result: SweepResult, ease: list[EaseOfTuning]) -> str:
+    metric, seeds = result.request.compared_metric, len(result.request.seeds)
+    parts = [f"Means over the last {LAST_ROUNDS} rounds, or over all rounds of a shorter trial."]
+    if seeds > 1:
+        parts.append(f"±: 95 % confidence interval over {seeds} seeds.")
+    parts.append("Last: the last evaluation.")
+    parts.append(
+        f"Near best: trials whose {metric_unit(metric).name} is within {metric_tolerance(metric).text} of "
+        "the best trial of all algorithms."
+    )
+    if any(e.beats_reference is not None for e in ease):
+        parts.append("Beats fedavg: trials better than the best of fedavg.")
+    if any(algorithm.with_rejections for algorithm in result.algorithms):
+        parts.append(
+            "Clients rejected: trials with clients whose loss or update was not finite; in the rounds that "
+            "count, they have no score."
+        )
+    return " ".join(parts)
 
 
 def _value_text(unit: Unit, value: Interval | None) -> str:
-    return "-" if value is None else unit.format(value.mean, value.half_width)
+    return ABSENT if value is None else unit.format(value.mean, value.half_width)
 
 
 def _axis_text(value: Value | None) -> str:
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _share_text(near_best: NearBest) -> str:
-    return "-" if near_best.share is None else f"{near_best.share * 100:.0f} %"
+def _share_text(share: float | None) -> str:
+    return ABSENT if share is None else f"{share * 100:.0f} %"
 
 
 def notes(result: SweepResult) -> list[str]:
-    """Explanations and warnings below the table."""
-    metric, seeds = result.request.compared_metric, len(result.request.seeds)
-    at_edge = [
-        f"{algorithm.algorithm} ({describe_point({axis: best.point[axis] for axis in axes})})"
-        for algorithm in result.algorithms
-        if (best := algorithm.best) and (axes := edge_axes(best.point, algorithm.grid))
-    ]
-    has_rejections = any(algorithm.with_rejections for algorithm in result.algorithms)
+    """Return warnings, the files of the sweep and commands for the next step."""
+    best = [algorithm.best for algorithm in result.algorithms if algorithm.best is not None]
+    next_runs = [str(point.trials[0].path) for point in best[:1]]
     return [
-        *(
-            [
-                "clients rejected: trials with clients whose loss or update was not finite; in the rounds "
-                "that count, they have no score"
-            ]
-            if has_rejections
-            else []
-        ),
-        f"near best: the share of a method's trials whose {metric_unit(metric).name} is within "
-        f"{metric_tolerance(metric).text} of its best",
         *result.notes,
-        *([f"means over {seeds} seeds with their 95 % intervals"] if seeds > 1 else []),
-        *([f"at the edge of the grid, a wider grid may be better: {'; '.join(at_edge)}"] if at_edge else []),
         *(note for algorithm in result.algorithms for note in _algorithm_notes(algorithm)),
         f"trials: {result.out / 'sweep.csv'}",
         f"report: {result.report}",
+        *(f"evaluate the best: fedopt eval {shlex.quote(path)}" for path in next_runs),
     ]
 
 

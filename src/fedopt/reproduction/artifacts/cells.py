@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from fedopt.analysis.seeds import within_noise
+from fedopt.analysis.seeds import is_noise, paired_difference
 from fedopt.formatting import Unit, metric_unit
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
 from fedopt.reproduction.plan import RunPlan
@@ -98,7 +98,8 @@ def seed_notes(plan: RunPlan, cells: Sequence[ComparisonCell]) -> tuple[str, ...
         sign = 1 if ranked[0].higher_is_better else -1
         best = max(ranked, key=lambda cell: sign * (cell.ours or 0.0))
         others = [cell for cell in ranked if cell is not best]
-        similar = [c.column for c in others if within_noise(dict(best.by_seed), dict(c.by_seed))]
+        pairs = [(c, paired_difference(dict(best.by_seed), dict(c.by_seed))) for c in others]
+        similar = [cell.column for cell, difference in pairs if is_noise(difference)]
         if similar:
             names = f"{best.column}, the best, and {', '.join(similar)}"
             notes.append(f"{row}: the difference between {names} is within noise.")
