@@ -41,6 +41,7 @@ from fedopt.engine.worker import initial_model, initial_vector
 from fedopt.models.linear import TagRegression
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
@@ -124,7 +125,7 @@ SMALL = {"rounds": 2, "data.clients": 40, "data.limit": 130, "eval.sample": 50} 
 def final_x(algorithm: str, executor: Executor, dense: bool, **changes: object) -> torch.Tensor:
     config = resolve(SO_LR, algorithm, SMALL | changes)
     problem = build_problem(SO_LR, config)
-    return execute(config, replace(problem, touched=None) if dense else problem, executor).x
+    return execute(PreparedRun(config, replace(problem, touched=None) if dense else problem), executor).x
 
 
 @pytest.mark.parametrize(
@@ -158,9 +159,9 @@ def test_updates_in_place_do_not_change_earlier_vectors(workers: int, pool: Pool
     start_model = initial_model(problem)
     start = start_model.x
     before = start.clone()
-    first = execute(config, problem, executor, initial=start_model).x
+    first = execute(PreparedRun(config, problem, initial=start_model), executor).x
     copy = first.clone()
-    again = execute(config, problem, executor, initial=start_model).x
+    again = execute(PreparedRun(config, problem, initial=start_model), executor).x
     assert torch.equal(start, before) and torch.equal(first, copy) and torch.equal(first, again)
     steps: list[Step] = []
     fedopt.run("so_lr", config=SMALL | {"rounds": 3}, callback=steps.append)
@@ -206,7 +207,9 @@ def run_with_and_without_sparse_rows(build: Any) -> tuple[torch.Tensor, torch.Te
     """Return x_0 and the final x, which must not depend on sparse rows."""
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = build_problem(SO_LR, config, build)
-    actual, dense = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    actual, dense = (
+        execute(PreparedRun(config, one), Serial()).x for one in (problem, replace(problem, touched=None))
+    )
     assert torch.equal(actual, dense)
     return initial_vector(problem), actual
 
@@ -265,7 +268,9 @@ def squared_kernel(model: nn.Module) -> torch.Tensor:
 def test_penalty_changes_rows_that_no_client_touches(algorithm: str) -> None:
     config = resolve(SO_LR, algorithm, SMALL)
     problem = replace(build_problem(SO_LR, config), penalty=squared_kernel)
-    actual, dense = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    actual, dense = (
+        execute(PreparedRun(config, one), Serial()).x for one in (problem, replace(problem, touched=None))
+    )
     assert torch.equal(actual, dense)
     assert (actual != initial_vector(problem)).float().mean() > 0.99
 
@@ -280,7 +285,9 @@ def decayed_tags() -> nn.Module:
 def test_gradient_hooks_change_rows_that_no_client_touches() -> None:
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = replace(build_problem(SO_LR, config), model=decayed_tags)
-    actual, dense = (execute(config, one, Serial()).x for one in (problem, replace(problem, touched=None)))
+    actual, dense = (
+        execute(PreparedRun(config, one), Serial()).x for one in (problem, replace(problem, touched=None))
+    )
     assert torch.equal(actual, dense)
     assert (actual != initial_vector(problem)).float().mean() > 0.99
 

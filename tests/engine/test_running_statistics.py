@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import fedopt
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.engine.executors.processes import Processes
 from fedopt.runs.execute import execute
 from fedopt.runs.prepare import RunRequest
@@ -112,7 +113,7 @@ def test_processes_equal_serial_and_resumed_equals_uninterrupted(
     prepared = RunRequest(task, algorithm, settings).prepare()
     executor = Processes(2)
     try:
-        parallel = execute(prepared.config, prepared.problem, executor)
+        parallel = execute(prepared, executor)
     finally:
         executor.close()
     train(task, rounds=2, out=tmp_path / "run", **options)
@@ -127,11 +128,13 @@ def test_processes_equal_serial_and_resumed_equals_uninterrupted(
 def test_vectorised_executor_falls_back_with_a_reason() -> None:
     task, messages = make_task(Normed), []
     serial = train(task, config=SAMPLED, buffers="average")
-    request = RunRequest(task, "fedavg", {**SAMPLED, "buffers": "average", "rounds": 2}, vectorised="cpu")
+    request = RunRequest(
+        task, "fedavg", {**SAMPLED, "buffers": "average", "rounds": 2}, executor=ExecutorOptions("vectorised")
+    )
     prepared = request.prepare()
     from fedopt.engine.executors.vectorised import Vectorised
 
-    result = execute(prepared.config, prepared.problem, Vectorised("cpu"), log=messages.append)
+    result = execute(prepared, Vectorised("cpu"), log=messages.append)
     assert any("running statistics" in message for message in messages)
     torch.testing.assert_close(result.x, serial.x)
 

@@ -164,7 +164,7 @@ def test_worker_processes_use_the_frozen_values_of_the_main_process(model: type[
     prepared = RunRequest(task, "fedavg", {**CONFIG, "rounds": 4}).prepare()
     executor = Processes(2)
     try:
-        result = execute(prepared.config, prepared.problem, executor)
+        result = execute(prepared, executor)
     finally:
         executor.close()
     assert accuracy_of(result.model) == pytest.approx(result.test[-1]["accuracy"])

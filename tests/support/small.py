@@ -31,6 +31,7 @@ from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import initial_vector
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.resolve import resolve
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
@@ -102,7 +103,7 @@ def run(
 ) -> RunResult:
     """Execute a run, by default in this process."""
     config = resolve(task, algorithm, SETTINGS | dict(settings or {}))
-    return execute(config, build_problem(task, config), executor or Serial(), **options)
+    return execute(PreparedRun(config, build_problem(task, config)), executor or Serial(), **options)
 
 
 def problem(settings: Mapping[str, Any] | None = None, algorithm: str = "fedavg") -> Problem:

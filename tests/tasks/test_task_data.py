@@ -16,6 +16,7 @@ from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, DataError
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.resolve import resolve
 from fedopt.runs.result import RunResult
 from fedopt.tasks.base import Task
@@ -91,7 +92,7 @@ def run(
     task: Task, settings: Mapping[str, Any], algorithm: str = "fedavg", source: str = "synthetic"
 ) -> RunResult:
     config = resolve(task, algorithm, settings, source)
-    return execute(config, build_problem(task, config), Serial())
+    return execute(PreparedRun(config, build_problem(task, config)), Serial())
 
 
 def example_columns(dataset: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from fedopt.errors import ConfigError
 from fedopt.models.resnet import ResNet18
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.resolve import resolve
 from fedopt.runs.result import RunResult
 from fedopt.tasks.base import Task
@@ -47,7 +48,7 @@ def run(
     task: Task, settings: Mapping[str, Any], algorithm: str = "fedavg", source: str = "synthetic"
 ) -> RunResult:
     config = resolve(task, algorithm, settings, source)
-    return execute(config, build_problem(task, config), Serial())
+    return execute(PreparedRun(config, build_problem(task, config)), Serial())
 
 
 SHORT = {"data.clients": 2, "clients_per_round": 2, "rounds": 2, "eval.sample": 12, "client.steps": 2}

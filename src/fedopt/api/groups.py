@@ -14,8 +14,7 @@ from fedopt.analysis.headline import headline
 from fedopt.analysis.summary import compare_runs
 from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
 from fedopt.display.table import comparison_table, to_text_table
-from fedopt.engine.executors import open_executor
-from fedopt.engine.executors.devices import vectorised_on
+from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import write_atomically
 from fedopt.references import file_name
@@ -68,8 +67,6 @@ def run_seeds(
     request: RunRequest,
     seeds: Sequence[int],
     *,
-    executor: str | None = None,
-    workers: int | None = None,
     out: Path | None = None,
     progress: bool = False,
 ) -> RunGroup:
@@ -79,7 +76,7 @@ def run_seeds(
     _refuse_runs([out])
     _check_packages([request])
     _write_group(out, "seeds", [request], list(seeds))
-    return _run_all(jobs, executor, workers, out, progress)
+    return _run_all(jobs, out, progress)
 
 
 def compare(
@@ -126,14 +123,14 @@ def compare(
     if not isinstance(algorithms, Mapping) and len(own) < len(algorithms):
         raise ConfigError("an algorithm is listed twice; use each once", keys=("algorithms",))
     settings = merge_settings(config, rounds=rounds, seed=seed)
-    vectorised = vectorised_on(executor, device)
+    options = ExecutorOptions(executor, workers, device)
     requests = [
         RunRequest(
             task,
             algorithm,
             settings | dict(changes),
             data,
-            vectorised=vectorised,
+            executor=options,
             tensorboard=tensorboard or "tensorboard" in log,
             log=other_loggers(log),
         )
@@ -142,8 +139,6 @@ def compare(
     return compare_requests(
         requests,
         seeds=None if seeds is None else list(seeds),
-        executor=executor,
-        workers=workers,
         out=None if out is None else Path(out),
         progress=shows_progress(progress),
     )
@@ -153,15 +148,13 @@ def compare_requests(
     requests: Sequence[RunRequest],
     *,
     seeds: Sequence[int] | None = None,
-    executor: str | None = None,
-    workers: int | None = None,
     out: Path | None = None,
     progress: bool = False,
 ) -> RunGroup:
     """Execute one run per request, or one per request and seed, and write OUT/report.html.
 
-    The requests have the same task and different algorithms. All configurations are checked before the
-    first round.
+    The requests have the same task and executor, and different algorithms. All configurations are checked
+    before the first round.
     """
     if not requests:
         raise ConfigError("algorithms is empty; name some, such as fedavg and fedyogi", keys=("algorithms",))
@@ -184,7 +177,7 @@ def compare_requests(
         _refuse_runs([out, *(out / file_name(name) for name in names)])
     _check_packages(requests)
     _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
-    group = _run_all(jobs, executor, workers, out, progress)
+    group = _run_all(jobs, out, progress)
     page = out / "report.html"
     from fedopt.reporting import write_report  # imports plotly
 
@@ -230,12 +223,10 @@ def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[
     ]
 
 
-def _run_all(
-    jobs: Sequence[_Job], executor: str | None, workers: int | None, out: Path, progress: bool
-) -> RunGroup:
+def _run_all(jobs: Sequence[_Job], out: Path, progress: bool) -> RunGroup:
     """Execute one run after the other. A run that diverges does not stop the others."""
     group = RunGroup(out, [], [], [out / job.folder for job in jobs])
-    with open_executor(executor, workers, jobs[0].request.vectorised) as opened:
+    with open_executor(jobs[0].request.executor, jobs[0].prepared.config.vectorised) as opened:
         for number, (name, request, prepared, folder) in enumerate(jobs, start=1):
             # The progress of a comparison shows the algorithm anyway.
             is_seed = folder.name.startswith("seed-")

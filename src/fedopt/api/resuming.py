@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from fedopt.algorithms import ALGORITHMS
 from fedopt.api.groups import GROUP, RunGroup, compare_requests, run_seeds
 from fedopt.api.training import run_prepared, shows_progress
 from fedopt.api.tuning import TuningResult
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.references import is_reference
 from fedopt.runs import checkpoint as checkpoints
@@ -46,7 +48,7 @@ def resume(
     """
     path = Path(directory)
     if (path / "config.toml").is_file():
-        return _resume_run(path, executor, workers, shows_progress(progress))
+        return _resume_run(path, ExecutorOptions(executor, workers), shows_progress(progress))
     if (path / SWEEP).is_file():
         return _resume_sweep(path, workers, shows_progress(progress))
     if (path / GROUP).is_file():
@@ -56,7 +58,7 @@ def resume(
     )
 
 
-def _resume_run(path: Path, executor: str | None, workers: int | None, progress: bool) -> RunResult:
+def _resume_run(path: Path, executor: ExecutorOptions, progress: bool) -> RunResult:
     config, command = read_config(path / "config.toml"), str(read_run(path).info.get("command", ""))
     _check_names(path, config.task, [config.algorithm])
     if config.init != "seed" and not checkpoints.rounds(path / "checkpoints"):
@@ -68,8 +70,7 @@ def _resume_run(path: Path, executor: str | None, workers: int | None, progress:
     prepared = PreparedRun(config, build_problem(task, config), task.better, None)
     return run_prepared(
         prepared,
-        executor=executor,
-        workers=workers,
+        executor,
         out=path,
         command=command,
         loggers=create_loggers(_recorded_loggers(command)),
@@ -98,11 +99,12 @@ def _resume_group(path: Path, executor: str | None, workers: int | None, progres
         raise _damaged(path / GROUP, error) from error
     for request in requests:
         _check_names(path, request.task_name, [request.algorithm_name])
+    recorded = requests[0].executor
+    options = replace(recorded, name=executor or recorded.name, workers=workers or recorded.workers)
+    requests = [replace(request, executor=options) for request in requests]
     if kind == "seeds":
-        return run_seeds(requests[0], seeds, executor=executor, workers=workers, out=path, progress=progress)
-    return compare_requests(
-        requests, seeds=seeds, executor=executor, workers=workers, out=path, progress=progress
-    )
+        return run_seeds(requests[0], seeds, out=path, progress=progress)
+    return compare_requests(requests, seeds=seeds, out=path, progress=progress)
 
 
 def _resume_sweep(path: Path, workers: int | None, progress: bool) -> TuningResult:

@@ -11,9 +11,8 @@ from typing import Any
 
 from fedopt.algorithms import AlgorithmChoice
 from fedopt.display.progress import ProgressBar, RunProgress
-from fedopt.engine.executors import open_executor
+from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.executors.devices import vectorised_on
 from fedopt.engine.loop import Step
 from fedopt.errors import ConfigError
 from fedopt.files import Log, no_log
@@ -91,13 +90,12 @@ def run(
         settings,
         data,
         None if init is None else Path(init),
-        vectorised_on(executor, device),
+        ExecutorOptions(executor, workers, device),
         tensorboard,
     )
     return run_prepared(
         request.prepare(),
-        executor=executor,
-        workers=workers,
+        request.executor,
         out=None if out is None else Path(out),
         callback=callback,
         tensorboard=tensorboard,
@@ -122,9 +120,8 @@ def shows_progress(progress: bool | None) -> bool:
 
 def run_prepared(
     prepared: PreparedRun,
+    executor: ExecutorOptions,
     *,
-    executor: str | None = None,
-    workers: int | None = None,
     out: Path | None = None,
     command: str = "",
     callback: Callback | Sequence[Callback] | None = None,
@@ -133,7 +130,7 @@ def run_prepared(
     progress: bool = False,
 ) -> RunResult:
     """Execute a prepared run. `command` is recorded in run.json."""
-    with open_executor(executor, workers, prepared.config.vectorised) as opened:
+    with open_executor(executor, prepared.config.vectorised) as opened:
         return execute_run(prepared, opened, out, command, tensorboard, progress, callback, loggers=loggers)
 
 
@@ -149,7 +146,7 @@ def execute_run(
     loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
     """Execute a prepared run on an open executor. `heading` is shown before its progress."""
-    config, problem, better, initial = prepared
+    config = prepared.config
     callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
     observers = [combine_callbacks(callbacks)] if callbacks else []
     log: Log = no_log
@@ -165,13 +162,10 @@ def execute_run(
             return [observe(step) for observe in observers][-1] if observers else None
 
         return execute(
-            config,
-            problem,
+            prepared,
             executor,
             out=out,
             command=command,
-            better=better,
-            initial=initial,
             on_step=on_step,
             log=log,
             small_runs_serially=not executor.is_started,

@@ -73,7 +73,7 @@ def run(
     start_workers_early(executor)
     from fedopt import api
     from fedopt.cli import printing
-    from fedopt.engine.executors.devices import vectorised_on
+    from fedopt.engine.executors import ExecutorOptions
     from fedopt.runs.loggers import create_loggers
 
     tensorboard, loggers = parse_log_option(log, tensorboard)
@@ -84,14 +84,12 @@ def run(
         parse_set_options(settings, rounds, seed),
         data,
         init,
-        vectorised_on(executor, device),
+        ExecutorOptions(executor, workers, device),
         tensorboard,
         loggers,
     )
     if several_seeds is not None and not show_config:
-        group = api.run_seeds(
-            request, several_seeds, executor=executor, workers=workers, out=out, progress=True
-        )
+        group = api.run_seeds(request, several_seeds, out=out, progress=True)
         if as_json:
             typer.echo(json.dumps(printing.seeds_json(group)))
         else:
@@ -106,8 +104,7 @@ def run(
         return
     result = api.run_prepared(
         prepared,
-        executor=executor,
-        workers=workers,
+        request.executor,
         out=out or api.default_directory(prepared.config),
         command=typed_command(),
         tensorboard=tensorboard,
@@ -145,27 +142,25 @@ def compare(
     start_workers_early(executor)
     from fedopt import api
     from fedopt.cli import printing
-    from fedopt.engine.executors.devices import vectorised_on
+    from fedopt.engine.executors import ExecutorOptions
 
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     tensorboard, loggers = parse_log_option(log, tensorboard)
     several_seeds = parse_seed_option(seeds, seed, settings or [])
-    vectorised = vectorised_on(executor, device)
+    options = ExecutorOptions(executor, workers, device)
     requests = [
         api.RunRequest(
             task,
             name,
             parse_set_options(select_settings(name, settings or [], names), rounds, seed),
             data,
-            vectorised=vectorised,
+            executor=options,
             tensorboard=tensorboard,
             log=loggers,
         )
         for name in names
     ]
-    group = api.compare_requests(
-        requests, seeds=several_seeds, executor=executor, workers=workers, out=out, progress=True
-    )
+    group = api.compare_requests(requests, seeds=several_seeds, out=out, progress=True)
     if as_json:
         typer.echo(json.dumps(printing.comparison_json(group)))
     else:

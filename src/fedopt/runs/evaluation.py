@@ -15,7 +15,7 @@ from fedopt.algorithms import Vector, build
 from fedopt.data.store import open_store
 from fedopt.data.store.split_alias import with_test_split
 from fedopt.engine.evaluate import evaluate_clients, means
-from fedopt.engine.executors import open_executor
+from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import EvaluationSums, single_thread
 from fedopt.errors import unknown
@@ -151,7 +151,7 @@ def _measure(
     """The sums of each client of a split of the problem's federation."""
     federation = problem.federation()
     clients = getattr(federation, split)
-    with open_executor(executor, workers) as opened, single_thread():
+    with open_executor(ExecutorOptions(executor, workers)) as opened, single_thread():
         opened.load(problem, federation, clients.gather(np.arange(1)))
         parts = evaluate_clients(opened, x, split, len(clients.ids), own_statistics=own)
     return dict(zip(map(str, clients.ids), parts, strict=True))

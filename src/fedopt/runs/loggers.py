@@ -201,6 +201,10 @@ class WandbLogger(_ServiceLogger):
     def _open(self, config: Mapping[str, Any], directory: Path | None, title: str, run_id: str | None) -> str:
         import wandb
 
+        if run_id is not None and directory is not None:
+            # The folder of an offline run is named after the second; a second run would overwrite it.
+            while any(directory.glob(f"wandb/*-{time.strftime('%Y%m%d_%H%M%S')}-{run_id}")):
+                time.sleep(0.05)
         run_id = run_id or uuid.uuid4().hex[:12]
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", _PROJECT),

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.data.store.locations import data_source
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import InitialModel
 from fedopt.errors import ConfigError
+from fedopt.models.fixed_state import FixedState
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
 from fedopt.runs.resolve import parse_settings, resolve
@@ -28,8 +30,12 @@ class PreparedRun(NamedTuple):
 
     config: Config
     problem: Problem
-    better: str  # whether a "higher" or a "lower" metric is better
-    initial: InitialModel | None  # None: the seed decides
+    better: str = "higher"  # whether a "higher" or a "lower" metric is better
+    initial: InitialModel | None = None  # None: the seed decides
+
+    def with_fixed_state(self, fixed: FixedState) -> PreparedRun:
+        """Return the run with these frozen parameters and buffers."""
+        return self._replace(problem=replace(self.problem, fixed=fixed))
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class RunRequest:
     settings: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value
     data: str | None = None  # "synthetic" (default), an imported dataset or its directory
     init: Path | None = None  # initial weights
-    vectorised: str | None = None  # device on which clients train many at a time
+    executor: ExecutorOptions = ExecutorOptions()
     tensorboard: bool = False
     log: tuple[str, ...] = ()  # other loggers
 
@@ -50,7 +56,8 @@ class RunRequest:
         task = find_task(self.task)
         source = find_source(task, self.data)
         init = "seed" if self.init is None else weights_checksum(self.init)
-        config = resolve(task, self.algorithm, self.settings, source, init=init, vectorised=self.vectorised)
+        vectorised = self.executor.vectorised
+        config = resolve(task, self.algorithm, self.settings, source, init=init, vectorised=vectorised)
         initial = None
         if self.init is not None:
             initial = read_weights(self.init, fresh_model(task, config), config.buffers)
@@ -71,12 +78,15 @@ class RunRequest:
         """The request as plain values, with the names of objects."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         names = {"task": self.task_name, "algorithm": self.algorithm_name}
-        return values | names | {"init": None if self.init is None else str(self.init)}
+        init = None if self.init is None else str(self.init)
+        return values | names | {"init": init, "executor": asdict(self.executor)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunRequest:
         init, log = document["init"], tuple(document.get("log", ()))
-        return cls(**{**document, "init": None if init is None else Path(init), "log": log})
+        executor = ExecutorOptions(**document["executor"])
+        init = None if init is None else Path(init)
+        return cls(**{**document, "init": init, "executor": executor, "log": log})
 
     def command(self, out: Path) -> str:
         """The `fedopt run` command that reproduces this run in `out`.
@@ -94,10 +104,10 @@ class RunRequest:
         words += [] if self.init is None else ["--init", str(self.init)]
         words += ["--tensorboard"] if self.tensorboard else []
         words += ["--log", ",".join(self.log)] if self.log else []
-        if self.vectorised == "cpu":
+        if self.executor.vectorised == "cpu":
             words += ["--executor", "vectorised"]
-        elif self.vectorised is not None:
-            words += ["--device", self.vectorised]
+        elif self.executor.vectorised is not None:
+            words += ["--device", self.executor.vectorised]
         return shlex.join([*words, "--out", str(out)])
 
 

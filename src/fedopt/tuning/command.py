@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
-from fedopt.engine.executors import open_executor
+from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
@@ -151,7 +151,7 @@ def _open_backend(request: SweepRequest, workers: int | None, progress: SweepPro
         progress.log("the task or an algorithm is an object of this program; trials run one after the other")
         yield SequentialBackend(Serial(), progress)
     elif request.search == "optuna":
-        with open_executor("processes", workers) as executor:
+        with open_executor(ExecutorOptions("processes", workers)) as executor:
             yield SequentialBackend(executor, progress)
     else:
         with TrialPool(workers, progress) as pool:

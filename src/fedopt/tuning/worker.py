@@ -12,9 +12,9 @@ from fedopt.engine.executors.base import Executor
 from fedopt.engine.loop import Step
 from fedopt.engine.problem import Problem
 from fedopt.errors import Diverged, FedoptError, RunError
-from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
 from fedopt.runs.loggers import create_loggers
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.shared_data import SharedData, open_data
 from fedopt.tasks import Task
 from fedopt.tuning.trials import Trial, WorkItem
@@ -32,19 +32,16 @@ def run_item(item: WorkItem, executor: Executor, on_round: Callable[[], None]) -
             on_round()
 
     try:
-        config, problem, better, initial = trial.request.prepare()
+        prepared = trial.request.prepare()
         execute(
-            config,
-            problem,
+            prepared,
             executor,
             out=trial.path,
             command=trial.command,
-            better=better,
-            initial=initial,
             on_step=on_step,
             tensorboard=trial.request.tensorboard,
             loggers=create_loggers(trial.request.log),
-            data=_open_data(_DataRequest.from_config(trial.request.task, config, problem)),
+            data=_open_data(_DataRequest.from_run(trial.request.task, prepared)),
             until=item.until,
         )
     except Diverged:
@@ -85,10 +82,11 @@ class _DataRequest:
     sample: int = field(compare=False)
 
     @classmethod
-    def from_config(cls, task: str | Task, config: Config, problem: Problem) -> _DataRequest:
+    def from_run(cls, task: str | Task, run: PreparedRun) -> _DataRequest:
+        config = run.config
         options = [config.algorithm == "centralized", config.data, config.eval.sample]
         key = task if isinstance(task, str) else _Same(task)
-        return cls(json.dumps(options, sort_keys=True), key, problem, config.eval.sample)
+        return cls(json.dumps(options, sort_keys=True), key, run.problem, config.eval.sample)
 
 
 @lru_cache(maxsize=2)

@@ -24,6 +24,7 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, initial_vector
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
@@ -104,8 +105,7 @@ def states_of(config: Any, problem: Problem, executor: Executor) -> list[Any]:
     """Return the server's state at every step of a run."""
     states: list[Any] = []
     execute(
-        config,
-        problem,
+        PreparedRun(config, problem),
         executor,
         on_step=lambda step: states.append(map_vectors(step.position.state, torch.clone)),
     )

@@ -11,7 +11,7 @@ from own_clients import SETTINGS, make_task, train
 
 import fedopt
 from fedopt.engine import executors
-from fedopt.engine.executors import open_executor
+from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError
 from fedopt.runs import small_runs
@@ -38,14 +38,14 @@ def test_runs_in_a_block_share_its_workers_and_have_the_results_of_serial_runs()
 
 
 def test_block_sets_the_default_executor() -> None:
-    with open_executor(None, None) as outside:
+    with open_executor(ExecutorOptions()) as outside:
         assert isinstance(outside, Serial)
     with fedopt.workers(1):
-        with open_executor(None, None) as inside, open_executor("serial", None) as serial:
+        with open_executor(ExecutorOptions()) as inside, open_executor(ExecutorOptions("serial")) as serial:
             assert inside is executors._shared[-1].executor and isinstance(serial, Serial)
-            with open_executor("processes", 1) as nested:  # while the workers are in use
+            with open_executor(ExecutorOptions("processes", 1)) as nested:  # while the workers are in use
                 assert nested is not inside
-        with pytest.raises(ConfigError) as error, open_executor("processes", 2):
+        with pytest.raises(ConfigError) as error, open_executor(ExecutorOptions("processes", 2)):
             pass
         assert error.value.keys == ("workers",)
     with pytest.raises(ConfigError), fedopt.workers(0):

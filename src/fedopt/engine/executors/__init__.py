@@ -10,12 +10,33 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, unknown
 
 EXECUTORS = ("processes", "serial", "vectorised")
+
+
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """The executor of a run and its options. Only `vectorised` changes results."""
+
+    name: str | None = None  # None: "processes" in a `workers` block and "serial" elsewhere
+    workers: int | None = None  # None: one per core
+    device: str = "cpu"
+
+    @property
+    def vectorised(self) -> str | None:
+        """The device of the vectorised executor, or None if another executor is used.
+
+        The vectorised executor is used on every device except the CPU, and on the CPU on request.
+        """
+        from fedopt.engine.executors.devices import choose_device
+
+        device = choose_device(self.device)
+        return device if device != "cpu" or self.name == "vectorised" else None
 
 
 def available_cores() -> int:
@@ -60,12 +81,13 @@ def workers(count: int | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def open_executor(name: str | None, workers: int | None, device: str | None = None) -> Iterator[Executor]:
-    """Open the executor `name`, or a vectorised one if `device` is given, and close it at the end.
+def open_executor(options: ExecutorOptions, vectorised: str | None = None) -> Iterator[Executor]:
+    """Open an executor and close it at the end. The workers of a `workers` block stay open.
 
-    Without a name, it is "processes" in a `workers` block and "serial" elsewhere. A block keeps its workers.
+    `vectorised` is the device of a run that was configured for the vectorised executor.
     """
-    name = name or ("processes" if _shared else "serial")
+    workers, device = options.workers, vectorised
+    name = options.name or ("processes" if _shared else "serial")
     if name not in EXECUTORS:
         raise unknown("executor", name, EXECUTORS)
     _check_count(workers)

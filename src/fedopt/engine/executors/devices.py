@@ -30,15 +30,6 @@ def choose_device(name: str) -> str:
     return name
 
 
-def vectorised_on(executor: str | None, device: str) -> str | None:
-    """Return the device of the vectorised executor, or None if another executor is used.
-
-    The vectorised executor is used on every device except the CPU, and on the CPU on request.
-    """
-    chosen = choose_device(device)
-    return chosen if chosen != "cpu" or executor == "vectorised" else None
-
-
 @contextmanager
 def full_precision() -> Iterator[None]:
     """Use full single precision and deterministic convolutions on CUDA.
