@@ -12,7 +12,7 @@ from fedopt.bench.memory import PeakMemory
 from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
 from fedopt.bench.workload import SEED, BenchmarkWorkload
 from fedopt.engine.client_state import MemoryTable
-from fedopt.engine.executors import open_executor
+from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged
@@ -47,7 +47,7 @@ class EngineRounds:
         self._record_times = record_times
         problem = with_timing(workload.problem, workload.directory) if record_times else workload.problem
         self._resources = ExitStack()
-        self._executor = self._resources.enter_context(open_executor(executor, workers))
+        self._executor = self._resources.enter_context(open_executor(ExecutorOptions(executor, workers)))
         try:
             federation = problem.federation()
             self._executor.load(problem, federation, ())
