@@ -37,9 +37,8 @@ def test_invalid_settings_are_refused() -> None:
 def test_result_has_all_documented_fields() -> None:
     result = train(make_task(), algorithm="fedyogi", rounds=3, seed=5)
     summary = result.summary()
-    assert set(summary) == set(
-        "task algorithm rounds seed train_loss metric value params x_sha256 seconds rejected data".split()
-    )
+    names = "task algorithm rounds seed train_loss metric last value params x_sha256 seconds rejected data"
+    assert set(summary) == set(names.split())
     assert json.loads(json.dumps(summary)) == summary
     assert {key: summary[key] for key in ("task", "algorithm", "rounds", "seed", "metric", "params")} == {
         "task": "own",
@@ -51,6 +50,7 @@ def test_result_has_all_documented_fields() -> None:
     }
     accuracies = [line["accuracy"] for line in result.test]
     assert [line["round"] for line in result.test] == [0, 1, 2, 3]
+    assert summary["last"] == accuracies[-1]
     assert summary["value"] == pytest.approx(sum(accuracies[1:]) / 3)  # round 0 is before training
     losses = [line["loss"] for line in result.train]
     assert summary["train_loss"] == pytest.approx(sum(losses) / 3)

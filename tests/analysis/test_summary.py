@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from written import MB, write_lines, write_run, write_seeds, write_trial
 
-from fedopt.analysis.run_numbers import confirmed_round, final_measure, last_evaluation
+from fedopt.analysis.run_numbers import confirmed_round, final_measure
 from fedopt.analysis.seeds import Interval
 from fedopt.analysis.summary import Summary, compare_runs
 from fedopt.display.table import comparison_columns
@@ -63,13 +63,6 @@ def test_target_is_reached_if_the_following_evaluation_confirms_it(
     tmp_path: Path, values: tuple[float, ...], round: int | None
 ) -> None:
     assert confirmed_round(write_run(tmp_path / "run", values=values), 0.5) == round
-
-
-def test_last_evaluation_without_a_finite_value_is_not_replaced_by_an_earlier_one(tmp_path: Path) -> None:
-    record = write_run(tmp_path / "run", values=(0.1, 0.5, 0.7))
-    record.test[-1]["accuracy"] = None
-    assert last_evaluation(record) == (4, None)
-    assert last_evaluation(record._replace(test=record.test[:1])) == (0, None)  # before training
 
 
 def test_lower_metric_is_ranked_ascending_and_reaches_the_target_from_above(tmp_path: Path) -> None:

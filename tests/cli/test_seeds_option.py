@@ -45,9 +45,9 @@ def test_more_seeds_are_added_to_existing_ones(seeded_runs: SeededRuns, tmp_path
     assert done.err.count("is finished: 2 rounds") == 1
     assert sorted(entry.name for entry in out.iterdir()) == ["group.json", "seed-1", "seed-2", "seed-4"]
     assert json.loads((out / "group.json").read_text())["seeds"] == [1, 2, 4]
-    values = [json.loads((out / name / "run.json").read_text())["value"] for name in ("seed-2", "seed-4")]
+    values = [json.loads((out / name / "run.json").read_text())["last"] for name in ("seed-2", "seed-4")]
     first = done.out.splitlines()[0]
-    assert first.startswith(f"accuracy  {50 * sum(values):.1f} % ± ") and "2 seeds, 95 % interval" in first
+    assert first.startswith(f"fedavg reaches {50 * sum(values):.1f} ± ") and "2 seeds, 95 % interval" in first
     assert "emnist_cr, 2 rounds, synthetic data" in done.out and f"runs: {out}" in done.out
 
 

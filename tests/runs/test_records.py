@@ -25,6 +25,14 @@ def test_curve_has_only_finite_numbers(tmp_path: Path) -> None:
     assert read_run(run).curve("train", "loss") == ([2, 4], [2.0, 300.0])
 
 
+def test_last_evaluation_without_a_finite_value_is_not_replaced_by_an_earlier_one(tmp_path: Path) -> None:
+    record = write_run(tmp_path / "run", values=(0.1, 0.5, 0.7))
+    assert record.last_evaluation == (4, 0.7)
+    record.test[-1]["accuracy"] = None
+    assert record.last_evaluation == (4, None)
+    assert record._replace(test=record.test[:1]).last_evaluation == (0, None)  # before training
+
+
 @pytest.mark.parametrize(
     ("kept", "status", "message"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedopt.analysis.run_numbers import last_evaluation
 from fedopt.analysis.seeds import Interval
 from fedopt.analysis.summary import NOISE, UNKNOWN, WORSE, Comparison, Summary
 from fedopt.formatting import Unit, metric_unit
@@ -103,7 +102,7 @@ def _describe_certainty(comparison: Comparison, others: Sequence[tuple[Summary, 
 
 def _last_round(summary: Summary) -> int:
     """Return the round of the last evaluation; of the longest run, if seeds differ."""
-    return max(last_evaluation(record).round for record in summary.group.counted)
+    return max(record.last_evaluation.round for record in summary.group.counted)
 
 
 def _join(labels: Sequence[str]) -> str:

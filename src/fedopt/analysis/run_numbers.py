@@ -38,7 +38,7 @@ def run_numbers(record: RunRecord, target: float | None) -> RunNumbers:
     elapsed = max((seconds for seconds in recorded if seconds is not None), default=None)
     seconds = number(record.info.get("seconds"))
     return RunNumbers(
-        last_value=last_evaluation(record).value,
+        last_value=record.last_evaluation.value,
         value=final_measure(record, record.metric),
         train_loss=final_measure(record, TRAIN_LOSS),
         rounds_to_target=reached,
@@ -47,17 +47,6 @@ def run_numbers(record: RunRecord, target: float | None) -> RunNumbers:
         seconds=elapsed if seconds is None else seconds,
         rejected=record.rejected,
     )
-
-
-class LastEvaluation(NamedTuple):
-    round: int
-    value: float | None  # None without an evaluation, or if the metric is not finite
-
-
-def last_evaluation(record: RunRecord) -> LastEvaluation:
-    """Return the task's metric at the last evaluation. The model before training does not count."""
-    last = next((line for line in reversed(record.test) if line["round"] > 0), {"round": 0})
-    return LastEvaluation(last["round"], number(last.get(record.metric)))
 
 
 def confirmed_round(record: RunRecord, target: float) -> int | None:

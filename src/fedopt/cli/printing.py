@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from fedopt.analysis.headline import headline
-from fedopt.analysis.seeds import Interval, confidence_interval
+from fedopt.analysis.seeds import confidence_interval
 from fedopt.analysis.summary import compare_runs
 from fedopt.api import RunGroup
 from fedopt.display.fitting_table import print_sentences, wide_console
 from fedopt.display.table import comparison_table
-from fedopt.formatting import metric_unit
-from fedopt.runs.records import LAST_ROUNDS
+from fedopt.formatting import ABSENT, metric_unit
+from fedopt.runs.records import LAST_ROUNDS, RunRecord, last_evaluation
 from fedopt.runs.result import RunResult
 
 
 def result_text(result: RunResult) -> str:
     """The result of `fedopt run` in a few lines."""
-    unit = metric_unit(result.metric)
-    value = "none" if result.value is None else unit.format(result.value)
-    loss = "none" if result.train_loss is None else f"{result.train_loss:.4f}"
-    last = f"the last {min(LAST_ROUNDS, result.rounds)} rounds"
-    lines = [
-        f"{result.task} {result.algorithm}, {result.rounds} rounds, seed {result.seed}, {result.data} data",
-        f"  {unit.name}  {value}   (mean over the evaluations of {last})",
-        f"  train loss  {loss}   (mean over {last})",
+    unit, last = metric_unit(result.metric), last_evaluation(result.test, result.metric)
+    mean = f"mean of last {LAST_ROUNDS} rounds"
+    rows = [
+        (unit.name, _text(last.value, unit.format), f"last evaluation, round {last.round}"),
+        ("", _text(result.value, unit.format), mean),
+        ("train loss", _text(result.train_loss, "{:.4f}".format), mean),
     ]
     if result.full_test is not None:
-        values = [f"{name} {value:.4f}" for name, value in result.full_test.items() if value is not None]
-        lines.append(f"  full test set  {', '.join(values)}")
-    lines.append(f"  parameters  {result.params:,}   x sha256 {result.x_sha256[:16]}")
-    lines.append(f"  run         {result.path}")
+        for name, value in result.full_test.items():
+            rows.append((metric_unit(name).name, _text(value, metric_unit(name).format), "full test set"))
+    name_width, value_width = (max(len(row[at]) for row in rows) for at in (0, 1))
+    lines = [
+        f"{result.task} {result.algorithm}, {result.rounds} rounds, seed {result.seed}, {result.data} data",
+        *(f"  {name:<{name_width}}  {value:>{value_width}}  {note}" for name, value, note in rows),
+        f"  {result.params:,} parameters, x sha256 {result.x_sha256[:16]}",
+    ]
+    if result.path is not None:
+        run = shlex.quote(str(result.path))
+        lines += [
+            f"  run: {result.path}",
+            f"next: fedopt eval {run}; fedopt report {run}; fedopt export {run}",
+        ]
     return "\n".join(lines)
+
+
+def _text(value: float | None, to_text: Callable[[float], str]) -> str:
+    return ABSENT if value is None else to_text(value)
 
 
 def seeds_json(group: RunGroup) -> dict[str, Any]:
@@ -66,40 +80,35 @@ def comparison_json(group: RunGroup) -> dict[str, Any]:
 
 
 def _interval_json(results: Sequence[RunResult]) -> dict[str, Any]:
-    mean, half_width, n = _value_interval(results) or (None, None, 0)
-    return {"mean": mean, "half": half_width, "n": n}
-
-
-def _value_interval(results: Sequence[RunResult]) -> Interval | None:
-    """The mean value of the runs with its confidence interval, if any run has a value."""
-    values = [result.value for result in results if result.value is not None]
-    return confidence_interval(values) if values else None
+    """The mean over seeds, of the last evaluation and of the mean over the last 100 rounds."""
+    last, value = (
+        confidence_interval(known) if (known := [v for v in values if v is not None]) else None
+        for values in ([result.last for result in results], [result.value for result in results])
+    )
+    mean, half_width, n = value or (None, None, 0)
+    last_mean, last_half_width, _ = last or (None, None, 0)
+    return {"mean": mean, "half": half_width, "n": n, "last": last_mean, "last_half": last_half_width}
 
 
 def print_seeds(group: RunGroup) -> None:
-    """The mean over the seeds, then a table of the runs."""
-    records = group.records()
-    summary = _value_interval(group.results)
-    if summary:
-        mean, half_width, n = summary
-        unit = metric_unit(group.results[0].metric)
-        margin = "" if half_width is None else f" ± {unit.format(half_width)}"
-        note = f"mean over {n} seed{'s' if n > 1 else ''}" + ("" if half_width is None else ", 95 % interval")
-        print(f"{unit.name}  {unit.format(mean)}{margin}   ({note})")
-    _print_table(records)
+    """Print the mean over the seeds and a table."""
+    _print_table(group.records())
     print(f"runs: {group.out}")
+    print(f"next: fedopt report {shlex.quote(str(group.out))}")
 
 
 def print_comparison(group: RunGroup) -> None:
-    _print_table(group.records())
+    best = _print_table(group.records())
     print(f"report: {group.report}")
+    print(f"next: fedopt eval {shlex.quote(str(best))}")
 
 
-def _print_table(records: Sequence[Any]) -> None:
-    console = wide_console()
-    comparison = compare_runs(records)
+def _print_table(records: Sequence[RunRecord]) -> Path:
+    """Print the result in one sentence and the table. Return the directory of the best run."""
+    console, comparison = wide_console(), compare_runs(records)
     print_sentences(console, headline(comparison), "")
     console.print(comparison_table(comparison, width=console.width))
+    return comparison.best.record.path
 
 
 def print_evaluation(measured: Mapping[str, Any]) -> None:

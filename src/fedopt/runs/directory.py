@@ -35,7 +35,7 @@ from fedopt.runs.segments import add_segment, describe_change, new_segment
 from fedopt.runs.space_reserve import SpaceReserve
 
 # Entries of run.json that describe how a run ended.
-OUTCOME = "message rounds_done train_loss value params x_sha256 seconds rejected full_test".split()
+OUTCOME = "message rounds_done train_loss last value params x_sha256 seconds rejected full_test".split()
 
 
 class RunDirectory:

@@ -24,6 +24,11 @@ NOT_METRICS = ("round", "split", "loss", "seconds")  # keys of a test line that 
 LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # for run.json files without the key "better"
 
 
+class LastEvaluation(NamedTuple):
+    round: int
+    value: float | None  # None without an evaluation, or if the metric is not finite
+
+
 class RunRecord(NamedTuple):
     """The contents of one run directory."""
 
@@ -70,6 +75,11 @@ class RunRecord(NamedTuple):
         return max((line["round"] for line in self.train + self.test), default=0)
 
     @property
+    def last_evaluation(self) -> LastEvaluation:
+        """The task's metric at the last evaluation."""
+        return last_evaluation(self.test, self.metric)
+
+    @property
     def rejected(self) -> int:
         """The number of clients that were left out of all rounds: their loss or update was not finite."""
         return count_rejected(self.train)
@@ -92,6 +102,16 @@ def number(value: object) -> float | None:
 def count_rejected(lines: Sequence[dict[str, Any]]) -> int:
     """Add up the rejected clients of train lines. Older versions did not record them."""
     return sum(int(number(line.get("rejected")) or 0) for line in lines)
+
+
+def last_evaluation(lines: Sequence[dict[str, Any]], metric: str) -> LastEvaluation:
+    """Return the metric of the last test line. The model before training does not count.
+
+    >>> last_evaluation([{"round": 0, "accuracy": 0.1}, {"round": 20, "accuracy": 0.5}], "accuracy")
+    LastEvaluation(round=20, value=0.5)
+    """
+    last = next((line for line in reversed(lines) if line["round"] > 0), {"round": 0})
+    return LastEvaluation(last["round"], number(last.get(metric)))
 
 
 def mean_over_last_rounds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.worker import build_module
 from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.flat import Flat
-from fedopt.runs.records import count_rejected
+from fedopt.runs.records import LAST_ROUNDS, count_rejected, last_evaluation
 from fedopt.text_table import NotebookDisplay, TextTable
 
-_SUMMARY = "task algorithm rounds seed train_loss metric value params x_sha256 seconds rejected data".split()
+_SUMMARY = (
+    "task algorithm rounds seed train_loss metric last value params x_sha256 seconds rejected data".split()
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class RunResult(NotebookDisplay):
     problem: Problem = field(repr=False)
 
     @property
+    def last(self) -> float | None:
+        """The task's metric at the last evaluation."""
+        return last_evaluation(self.test, self.metric).value
+
+    @property
     def rejected(self) -> int:
         """The number of clients that were left out because their loss or update was not finite."""
         return count_rejected(self.train)
@@ -61,12 +69,29 @@ class RunResult(NotebookDisplay):
         """The evaluations during training."""
         unit = metric_unit(self.metric)
         rows = [
-            [f"{line['round']}", *(_cell(line.get(key)) for key in ("loss", self.metric))]
+            [
+                f"{line['round']}",
+                _cell(line.get("loss"), "{:.4f}".format),
+                _cell(line.get(self.metric), unit.format),
+            ]
             for line in self.test
         ]
-        value = "none" if self.value is None else unit.format(self.value)
-        title = f"{self.task}, {self.algorithm}, {self.rounds} rounds, seed {self.seed}: {unit.name} {value}"
-        return TextTable(title, ["round", "test loss", self.metric], rows)
+        title = f"{self.task}, {self.algorithm}, {self.rounds} rounds, seed {self.seed}: {self.describe()}"
+        return TextTable(title, ["round", "test loss", unit.name], rows)
+
+    def describe(self) -> str:
+        """Return the last evaluation, and the paper's mean over the last 100 rounds.
+
+        For example: "accuracy 41.5 % at round 20 (mean of last 100 rounds: 22.7 %)".
+        """
+        unit, (round, last) = metric_unit(self.metric), last_evaluation(self.test, self.metric)
+        if last is None and self.value is None:
+            return f"{unit.name} {ABSENT}"
+        shown = f"{unit.name} {ABSENT if last is None else unit.format(last)} at round {round}"
+        mean = (
+            "" if self.value is None else f" (mean of last {LAST_ROUNDS} rounds: {unit.format(self.value)})"
+        )
+        return shown + mean
 
     def summary(self) -> dict[str, Any]:
         """The JSON object of `fedopt run --json`."""
@@ -74,8 +99,8 @@ class RunResult(NotebookDisplay):
         return {name: getattr(self, name) for name in _SUMMARY} | {k: v for k, v in optional.items() if v}
 
 
-def _cell(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.4f}"
+def _cell(value: float | None, to_text: Callable[[float], str]) -> str:
+    return ABSENT if value is None else to_text(value)
 
 
 def vector_sha256(x: Vector) -> str:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from fedopt.analysis.ease_of_tuning import EaseOfTuning, MethodTrials, measure_ease_of_tuning
 from fedopt.analysis.heatmap import metric_tolerance
-from fedopt.analysis.run_numbers import last_evaluation
 from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.analysis.selection import ScoredTrial, describe_selection
 from fedopt.runs.records import RunRecord
@@ -159,7 +158,7 @@ def _point_result(
 
     truncated = [truncate_record(record, rounds) for record in records]
     value = mean_over_seeds([score(record, metric, rounds) for record in records])
-    last = mean_over_seeds([last_evaluation(record).value for record in truncated])
+    last = mean_over_seeds([record.last_evaluation.value for record in truncated])
     statuses = {record.status for record in truncated}
     status = next((status for status in _STATUS_ORDER if status in statuses), records[0].status)
     return PointResult(
