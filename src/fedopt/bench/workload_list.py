@@ -20,7 +20,7 @@ class WorkloadDefinition:
 
 
 # Ten clients with ten batches of ten examples each: the duration of a round is mostly overhead.
-_SMALL_SETTINGS = {"data.clients": 100, "clients_per_round": 10, "client.batch_size": 10}
+_SMALL_SETTINGS = {"data.clients": 3000, "clients_per_round": 10, "client.batch_size": 10}
 _SMALL_EXECUTORS = ("processes", "serial", "vectorised")
 
 WORKLOADS: Mapping[str, WorkloadDefinition] = {

@@ -1,0 +1,165 @@
+"""Measure small models: executors and other simulators, growth with the cohort, and a stacked sweep.
+
+    python benchmarks/small_models.py [PART ...] [--against fedjax,pfl] [--repeats 3] [--write DOCUMENT]
+
+Parts: bench, cohort, sweep, start; default: all, in less than five minutes. Use an otherwise idle machine.
+With `--write`, the tables replace the text between the markers of the document.
+
+bench   rounds per second of small_lr and small_mlp on each executor, and the ratios to other simulators
+cohort  duration of a round against the number of clients, with 10 steps of 10 examples each
+sweep   duration of a sweep with 25 trials, compared with one run of the same length
+start   duration of a run of two rounds, without and with compiled code in the cache
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from fedopt.bench.command import bench
+from fedopt.bench.engine_rounds import EngineRounds
+from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.marked_block import MarkedBlock
+from fedopt.bench.result_table import executor_rows
+from fedopt.bench.workload import build_workload
+
+COHORTS = (10, 30, 100, 300, 1000)
+EXECUTORS = ("compiled", "vectorised")
+MEASURED_SECONDS = 2.0  # per point of the cohort axis and repeat
+ROUNDS = 200
+GRID = "client_lr=-2.5:-0.5:0.5, server_lr=-1:1:0.5"  # 25 points
+# The workload small_mlp as a run: 10 clients with 10 steps of 10 examples.
+RUN = ("--algorithm", "fedavg", "--set", "client.steps=10", "--set", "data.clients=100")
+
+log = partial(print, file=sys.stderr, flush=True)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def measure_bench(against: str, repeats: int) -> list[str]:
+    result = bench(["small_lr", "small_mlp"], against, repeats, None, None, None, 120.0, log)
+    lines = markdown_table(*executor_rows(result))
+    for task, numbers in result["tasks"].items():
+        executors = numbers["executors"]
+        ratio = executors["serial"]["seconds"] / numbers["seconds"]
+        peers = [f"{value:.1f} times {name}" for name, value in numbers["ratio"].items()]
+        lines += [
+            "",
+            f"{task}: {numbers['executor']} runs {', '.join([f'{ratio:.1f} times serial', *peers])}.",
+        ]
+        lines += [f"{task}: {name} is absent: {reason}." for name, reason in numbers["absent"].items()]
+    return lines
+
+
+def measure_cohort(repeats: int) -> list[str]:
+    rows = []
+    for executor in EXECUTORS:
+        for clients in COHORTS:
+            seconds = _round_seconds(executor, clients, repeats)
+            log(f"  {executor}, {clients} clients: {1000 * seconds:.2f} ms per round")
+            per_client = f"{1e6 * seconds / clients:.1f} µs"
+            rows.append([executor, f"{clients:,}", f"{1000 * seconds:.2f} ms", per_client])
+    return markdown_table(("executor", "clients per round", "round", "per client"), rows)
+
+
+def _round_seconds(executor: str, clients: int, repeats: int) -> float:
+    with tempfile.TemporaryDirectory() as scratch:
+        workload = build_workload("small_mlp", Path(scratch), clients, None)
+        engine = EngineRounds(workload, 1, executor, record_times=False)
+        try:
+            engine.run_round()
+            times: list[float] = []
+            start = time.monotonic()
+            while len(times) < 2 or (
+                len(times) < 100 * repeats and time.monotonic() - start < MEASURED_SECONDS
+            ):
+                times.append(engine.run_round().seconds)
+        finally:
+            engine.close()
+    return median(times)
+
+
+def run_fedopt(*words: str, environment: dict[str, str] | None = None) -> float:
+    """Run a command in a new process and return its duration."""
+    start = time.monotonic()
+    command = [sys.executable, "-m", "fedopt", *words]
+    subprocess.run(command, check=True, capture_output=True, env={**os.environ, **(environment or {})})
+    return time.monotonic() - start
+
+
+def measure_sweep(repeats: int) -> list[str]:
+    rows = []
+    for executor in EXECUTORS:
+        options = ("synthetic_mlp", *RUN, "--rounds", str(ROUNDS), "--executor", executor)
+        runs, sweeps = [], []
+        for repeat in range(repeats + 1):
+            with tempfile.TemporaryDirectory() as scratch:
+                run = run_fedopt("run", *options, "--out", f"{scratch}/run")
+                sweep = run_fedopt("sweep", *options, "--grid", GRID, "--out", f"{scratch}/sweep")
+            if repeat:  # the first commands compile
+                runs.append(run)
+                sweeps.append(sweep)
+                log(f"  {executor}: run {run:.2f} s, sweep {sweep:.2f} s")
+        ratio = median(b / a for a, b in zip(runs, sweeps, strict=True))
+        rows.append([executor, f"{median(runs):.2f} s", f"{median(sweeps):.2f} s", f"{ratio:.2f}"])
+    return markdown_table(("executor", "one run", "25 trials", "ratio"), rows)
+
+
+def measure_start(repeats: int) -> list[str]:
+    rows = []
+    options = ("synthetic_mlp", *RUN, "--rounds", "2", "--executor")
+    for executor in ("serial", *EXECUTORS):
+        with tempfile.TemporaryDirectory() as scratch:
+            cache = {"TORCHINDUCTOR_CACHE_DIR": f"{scratch}/cache"}
+            times = [
+                run_fedopt("run", *options, executor, "--out", f"{scratch}/{number}", environment=cache)
+                for number in range(3)
+            ]
+        log(f"  {executor}: {', '.join(f'{seconds:.1f} s' for seconds in times)}")
+        rows.append([executor, f"{times[0]:.1f} s", f"{min(times[1:]):.1f} s"])
+    return markdown_table(("executor", "first start", "second start"), rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help="bench, cohort, sweep, start; default: all")
+    parser.add_argument("--against", default="fedjax,pfl", help="other simulators of `bench`")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="write the tables there")
+    options = parser.parse_args()
+    parts: dict[str, Callable[[int], list[str]]] = {
+        "bench": partial(measure_bench, options.against),
+        "cohort": measure_cohort,
+        "sweep": measure_sweep,
+        "start": measure_start,
+    }
+    if unknown := set(options.parts) - set(parts):
+        parser.error(f"unknown part {min(unknown)!r}; allowed: {', '.join(parts)}")
+    block = MarkedBlock(options.write, "small models") if options.write else None
+    machine: dict[str, Any] = describe_machine()
+    lines = [
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
+        f"{machine['cpu']} with {machine['cores']} cores, torch {machine['torch']}; medians of {options.repeats} repeats."
+    ]
+    for name in options.parts or parts:
+        log(name)
+        lines += ["", f"**{name.capitalize()}**", "", *parts[name](options.repeats)]
+    print("\n".join(lines))
+    if block:
+        block.write(lines)
+
+
+if __name__ == "__main__":
+    main()
