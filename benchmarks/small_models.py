@@ -151,7 +151,8 @@ def main() -> None:
     machine: dict[str, Any] = describe_machine()
     lines = [
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
-        f"{machine['cpu']} with {machine['cores']} cores, torch {machine['torch']}; medians of {options.repeats} repeats."
+        f"{machine['cpu']} with {machine['cores']} cores, torch {machine['torch']}; "
+        f"medians of {options.repeats} repeats."
     ]
     for name in options.parts or parts:
         log(name)

@@ -104,7 +104,7 @@ def test_finished_run_stays_done_when_the_next_start_is_interrupted(
 ) -> None:
     out = tmp_path / "run"
     small.run(out=out)
-    monkeypatch.setattr("fedopt.runs.execute.build_plan", lambda *arguments: interrupt())
+    monkeypatch.setattr("fedopt.runs.open_run.build_plan", lambda *arguments: interrupt())
     with pytest.raises(KeyboardInterrupt):
         small.run(out=out)
     assert read_info(out)["status"] == "done"
