@@ -46,6 +46,15 @@ class Unit(NamedTuple):
         return f"{float(f'{value * self.factor:.3g}'):,.10g}{self.suffix}"
 
 
+def printable(text: str) -> str:
+    r"""Replace control characters, which can change the display of a terminal, by their codes.
+
+    >>> printable("\x1b[31mred\u202e")
+    '\\x1b[31mred\\u202e'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def metric_unit(metric: str) -> Unit:
     """Return the unit in which a metric is displayed.
 

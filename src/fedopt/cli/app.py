@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -13,6 +14,7 @@ from fedopt.cli import bench, data, new, reproduce, resume, runs, sweep
 from fedopt.cli.options import typed_command
 from fedopt.engine.allocation import keep_freed_memory
 from fedopt.errors import FedoptError, UserCodeError, UserError
+from fedopt.formatting import printable
 from fedopt.runs.interrupts import SignalHandler
 
 app = typer.Typer(
@@ -59,6 +61,9 @@ def main() -> None:
     Exit codes: 0 success, 1 failed run, 2 invalid request, 128 + n ended by signal n (130 for Ctrl-C).
     """
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):  # a file name or a locale may not be UTF-8
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     with SignalHandler() as signals:
         try:
             _run_command()
@@ -79,12 +84,15 @@ def _run_command() -> None:
             raise
         kind = "error" if isinstance(error, UserError) else "failed"
         hint = "; --debug shows the traceback" if isinstance(error, UserCodeError) else ""
-        typer.echo(f"{kind}: {error}{hint}", err=True)
+        message = "\n".join(map(printable, str(error).split("\n")))
+        typer.echo(f"{kind}: {message}{hint}", err=True)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(0)  # for example `fedopt tasks | head`
     except OSError as error:  # invalid paths and disk errors are reported in one line
         if "--debug" in sys.argv or error.filename is None:
             raise
-        typer.echo(f"failed: {error.filename}: {error.strerror}; --debug shows where", err=True)
+        typer.echo(
+            f"failed: {printable(str(error.filename))}: {error.strerror}; --debug shows where", err=True
+        )
         sys.exit(1)

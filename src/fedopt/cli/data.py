@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedopt.cli.options import Json
+from fedopt.formatting import printable
 
 if TYPE_CHECKING:
     from fedopt.data.importing.importer import ImportResult, OnProgress
@@ -40,6 +41,17 @@ IMPORT_OPTIONS: dict[str, tuple[Any, Any]] = {
     ),
     "digits": (Annotated[bool, typer.Option(help="EMNIST: the ten digits only.")], False),
     "replace": (Annotated[bool, typer.Option(help="Replace a store imported from other files.")], False),
+    "skip_empty": (Annotated[bool, typer.Option(help="Leave out clients without examples.")], False),
+    "limit_factor": (
+        Annotated[
+            float,
+            typer.Option(
+                help="Multiply the limits on size, memory and time, for large files that you trust.",
+                metavar="FACTOR",
+            ),
+        ],
+        1.0,
+    ),
 }
 
 
@@ -124,6 +136,7 @@ def import_files(
     """Import local files as NAME. Their format is recognised from their content."""
     from fedopt.data.importing.datasets import import_options, table_columns
     from fedopt.data.importing.importer import import_dataset
+    from fedopt.data.importing.memory import limited_memory
 
     columns = table_columns(
         name,
@@ -139,7 +152,9 @@ def import_files(
         missing=missing,
     )
     with _progress() as (log, on_progress):
-        result = import_dataset(name, [path], to, import_options(columns, **options), log, on_progress)
+        settings = import_options(columns, **options)
+        with limited_memory(path, settings.limit_factor):
+            result = import_dataset(name, [path], to, settings, log, on_progress)
     _print_result(result)
 
 
@@ -149,38 +164,45 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Describe an imported dataset: clients, examples, client sizes and labels per client."""
+    from fedopt.data.importing.published import differences
     from fedopt.data.store.describe import describe
     from fedopt.data.store.locations import find_store
 
-    description = describe(find_store(name))
+    store = find_store(name)
+    description = {**describe(store), "differences": differences(store)}
     typer.echo(json.dumps(description)) if as_json else _print_description(description)
 
 
 def _print_description(description: dict[str, Any]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Column, Table
 
     from fedopt.data.store.describe import PERCENTILES, histogram
 
-    typer.echo(
-        f"{description['name']} in {description['directory']}, imported by fedopt {description['fedopt']}"
-    )
+    def show(line: str) -> None:
+        typer.echo(printable(line))  # a manifest may come from another person
+
+    show(f"{description['name']} in {description['directory']}, imported by fedopt {description['fedopt']}")
     for item in description["source"]:
-        typer.echo(f"  from {item['file']}  {item['bytes']:,} bytes  sha256 {item['sha256'][:16]}...")
+        show(f"  from {item['file']}  {item['bytes']:,} bytes  sha256 {item['sha256'][:16]}...")
     for key, note in description["notes"].items():
-        typer.echo(f"  {key}: {note if isinstance(note, str) else json.dumps(note)}")
+        show(f"  {key}: {note if isinstance(note, str) else json.dumps(note)}")
+    for difference in description["differences"]:
+        show(f"  differs from the published dataset: {difference}")
     titles = ["clients", "examples", "least", *(f"{p} %" for p in PERCENTILES[1:-1]), "most"]
     table = Table("split", *(Column(title, justify="right") for title in titles), box=SIMPLE)
     for name, split in description["splits"].items():
         columns = ", ".join(f"{column} {_type(spec)}" for column, spec in split["columns"].items())
-        typer.echo(f"  {name}: {columns}")
+        show(f"  {name}: {columns}")
         counts = (split["clients"], split["examples"], *split["sizes"].values())
-        table.add_row(name, *(f"{n:,}" for n in counts))
+        table.add_row(escape(printable(name)), *(f"{n:,}" for n in counts))
     Console(emoji=False).print(table)
     for name, split in description["splits"].items():
         if "labels_per_client" in split:
-            typer.echo(f"\n{name}: clients by their number of different labels")
+            show("")
+            show(f"{name}: clients by their number of different labels")
             for line in histogram(split["labels_per_client"]):
                 typer.echo(line)
 
@@ -193,12 +215,22 @@ def _type(spec: dict[str, Any]) -> str:
 
 
 def _print_result(result: ImportResult) -> None:
+    from fedopt.data.importing.published import differences
+
     store = result.store
     counts = "; ".join(
         f"{name} {split['clients']:,} clients, {split['examples']:,} examples"
         for name, split in store.manifest["splits"].items()
     )
     typer.echo(f"{store.name}: {counts}{'' if result.is_new else ' (imported before)'}")
+    for difference in differences(store):
+        typer.echo(f"warning: differs from the published dataset: {difference}", err=True)
+    for column in store.manifest["notes"].get("row_numbers", []):
+        typer.echo(
+            f"warning: feature {column!r} numbers the rows, like an index; leave it out by listing the others "
+            "in --features",
+            err=True,
+        )
     if store.name == "own":
         typer.echo(f"use it in Python: fedopt.own_task(model, loss, {str(store.directory)!r})")
     else:

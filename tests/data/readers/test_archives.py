@@ -13,7 +13,7 @@ import pytest
 from damagedfiles import Make, scramble, truncate
 from rejected import rejected_import
 
-from fedopt.data.readers import archives
+from fedopt.data.readers import budget
 
 
 def tar_with(member: tarfile.TarInfo, content: bytes = b"") -> Make:
@@ -46,7 +46,7 @@ def zip_with(name: str, mode: int = 0o100644) -> Make:
 def bomb_tar(d: Path) -> Path:
     with tarfile.open(d / "bomb.tar.bz2", "w:bz2") as archive:
         member = tarfile.TarInfo("fed_emnist_train.h5")
-        member.size = archives.MAX_SMALL + 1
+        member.size = budget.MIN_BYTES + 1
         with open("/dev/zero", "rb") as zeros:
             archive.addfile(member, zeros)
     return d / "bomb.tar.bz2"
@@ -54,9 +54,9 @@ def bomb_tar(d: Path) -> Path:
 
 def bomb_zip(d: Path) -> Path:
     with zipfile.ZipFile(d / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.h5", bytes(archives.MAX_SMALL + 1))
+        archive.writestr("a.h5", bytes(budget.MIN_BYTES + 1))
     data = (d / "bomb.zip").read_bytes()
-    declared, actual = struct.pack("<I", 1000), struct.pack("<I", archives.MAX_SMALL + 1)
+    declared, actual = struct.pack("<I", 1000), struct.pack("<I", budget.MIN_BYTES + 1)
     (d / "bomb.zip").write_bytes(data.replace(actual, declared))  # the headers declare 1000 bytes
     return d / "bomb.zip"
 
@@ -94,4 +94,4 @@ def test_unsafe_or_damaged_archive_is_rejected(places, make: Make) -> None:
 
 def test_message_of_a_bomb_names_the_limit(places) -> None:
     error = rejected_import("emnist", bomb_tar(places.source), places.to)
-    assert "67,108,864 bytes" in str(error) and "unpack it yourself" in str(error)
+    assert "67,108,864 bytes" in str(error) and "--limit-factor" in str(error)

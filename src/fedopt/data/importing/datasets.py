@@ -73,12 +73,16 @@ class ImportOptions:
     digits: bool = False  # EMNIST: the ten digits, if a directory or a file holds both versions
     columns: TableColumns | None = None
     replace: bool = False
+    skip_empty: bool = False  # leave out clients without examples
+    limit_factor: float = 1.0  # multiplies the limits on bytes and time
 
 
 def import_options(
     columns: TableColumns | None, *, test_clients: float | None = None, **options: Any
 ) -> ImportOptions:
     """Build the options of an import from those of the command line."""
+    if not options.get("limit_factor", 1.0) > 0:
+        raise UserError(f"--limit-factor must be positive, got {options['limit_factor']}")
     if columns is not None or test_clients is None:  # a table has its test clients in `columns`
         return ImportOptions(**options, columns=columns)
     if test_clients < 1 or test_clients % 1:

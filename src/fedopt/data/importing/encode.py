@@ -177,8 +177,6 @@ def _check_lengths(client: RawClient) -> None:
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{field} {length}" for field, length in lengths.items())
         raise _client_error(client, f"fields have different numbers of examples: {listed}")
-    if 0 in lengths.values():
-        raise _client_error(client, "has no examples; remove it from the file")
 
 
 def _check_utf8(file: SourceFile, client: str | None, rows: Sequence[bytes]) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 from fedopt.data.readers import archives
 from fedopt.data.readers.base import SourceFile
+from fedopt.data.readers.budget import Budget
 from fedopt.errors import DataError
 from fedopt.files import Log, no_log
 
 HEAD = 512
+UNREADABLE = "unreadable"
 MAX_FILES = 100_000
 MAX_DEPTH = 2  # an archive of compressed files
 
@@ -27,14 +29,14 @@ MAGIC = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ\0", "lzma"),
     (b"\x5d\0\0", "lzma"),
-    (b"\x80\x02", "pickle"),
-    (b"\x80\x03", "pickle"),
-    (b"\x80\x04", "pickle"),
+    *((bytes([0x80, protocol]), "pickle") for protocol in range(2, 6)),
 )
 
 
 def recognise_format(path: Path) -> str:
     """Return the format of a file, from its first bytes."""
+    if not path.is_file():  # opening a named pipe would wait for a writer
+        raise DataError(f"{path} is not a regular file; give a file, a directory or an archive", path=path)
     try:
         with open(path, "rb") as file:
             head = file.read(HEAD)
@@ -52,19 +54,21 @@ def recognise_format(path: Path) -> str:
     return "binary" if b"\0" in head or not head else "text"
 
 
-def source_file(path: Path) -> SourceFile:
-    """Describe a file that is not inside an archive."""
-    return SourceFile(path, str(path), recognise_format(path), path)
+def source_file(path: Path, budget: Budget) -> SourceFile:
+    """Describe a file that is not inside an archive, and add its size to the budget of the import."""
+    format = recognise_format(path)
+    budget.add_file(path.stat())
+    return SourceFile(path, str(path), format, path, path, budget)
 
 
-def list_files(paths: Sequence[Path], unpack_to: Path, log: Log = no_log) -> list[SourceFile]:
+def list_files(paths: Sequence[Path], unpack_to: Path, budget: Budget, log: Log = no_log) -> list[SourceFile]:
     """Return the files at `paths`. Archives are unpacked if `paths` names them, not inside directories."""
     files: list[SourceFile] = []
     for path in paths:
         if path.is_dir():
-            files += list_directory(path)
+            files += list_directory(path, budget)
         elif path.exists():
-            files += unpack_archive(source_file(path), unpack_to, log)
+            files += unpack_archive(source_file(path, budget), unpack_to, log)
         else:
             message = f"{path} does not exist; give a file, a directory or an archive"
             raise DataError(message, path=path)
@@ -76,39 +80,46 @@ def unpack_archive(file: SourceFile, unpack_to: Path, log: Log = no_log) -> list
     if file.format not in archives.FORMATS:
         return [file]
     log(f"unpacking {file.display}")
-    return _unpack(file, unpack_to, archives.SizeLimit(file), MAX_DEPTH)
+    return _unpack(file, unpack_to, MAX_DEPTH)
 
 
-def _unpack(
-    file: SourceFile, unpack_to: Path, size_limit: archives.SizeLimit, depth: int
-) -> list[SourceFile]:
+def _unpack(file: SourceFile, unpack_to: Path, depth: int) -> list[SourceFile]:
     if file.format not in archives.FORMATS or depth == 0:
         return [file]
     to = unpack_to / str(sum(1 for _ in unpack_to.iterdir()) if unpack_to.exists() else 0)
     members = [
-        SourceFile(path, display, recognise_format(path), file.origin)
-        for path, display in archives.unpack(file, to, size_limit)
+        SourceFile(path, display, recognise_format(path), file.origin, location, file.budget)
+        for path, display, location in archives.unpack(file, to)
     ]
-    return [inner for member in members for inner in _unpack(member, unpack_to, size_limit, depth - 1)]
+    return [inner for member in members for inner in _unpack(member, unpack_to, depth - 1)]
 
 
-def list_directory(directory: Path) -> list[SourceFile]:
-    """Return all files below a directory. Hidden files and links to directories are skipped."""
+def list_directory(directory: Path, budget: Budget) -> list[SourceFile]:
+    """Return all files below a directory. Hidden files and links to directories are skipped.
+
+    A file that cannot be read has the format UNREADABLE: it may have nothing to do with the dataset.
+    """
     files = []
     for parent, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(parent, name)
             if not name.startswith(".") and path.is_file():
-                files.append(source_file(path))
+                try:
+                    files.append(source_file(path, budget))
+                except DataError:
+                    files.append(SourceFile(path, str(path), UNREADABLE, path, path, budget))
         if len(files) > MAX_FILES:
             message = f"{directory} holds more than {MAX_FILES:,} files; name the files to import"
             raise DataError(message, path=directory)
     return files
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
-    """Return name, checksum and size of a source file, for the manifest."""
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"file": path.name, "sha256": digest, "bytes": path.stat().st_size}
+def fingerprint(file: SourceFile) -> dict[str, Any]:
+    """Return name, checksum and size of the user's file, for the manifest."""
+    path = file.origin
+    size = path.stat().st_size
+    file.reserve(size)
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"file": path.name, "sha256": digest, "bytes": size}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from fedopt.data.importing.datasets import DATASETS, ImportOptions
 from fedopt.data.importing.find_files import fingerprint
 from fedopt.data.importing.select_files import find_vocabularies, select_files
 from fedopt.data.readers.base import FileSet, RawClient, SourceFile, SplitSource, data_error
+from fedopt.data.readers.budget import Budget
 from fedopt.data.readers.cifar import Partition
 from fedopt.data.store import Store, is_store, open_store
 from fedopt.data.store.columns import ClientColumns
 from fedopt.data.store.locations import store_directory
+from fedopt.data.store.other_files import keep_other_files
 from fedopt.data.store.writer import write_files
 from fedopt.errors import DataError, FedoptError, unknown
 from fedopt.files import Log, no_log, replace_directory, temporary_directory
@@ -59,26 +62,30 @@ def import_dataset(
     target = (to or store_directory(name)).resolve()
     _check_target(target)
     with temporary_directory(target, log) as scratch:
-        selected, files = select_files(
-            name, paths, options, _cifar_partition(name, options, log), scratch, log
-        )
+        budget = Budget(options.limit_factor)
+        partition = _cifar_partition(name, options, log)
+        selected, files = select_files(name, paths, options, partition, scratch, budget, log)
         vocabularies: list[SourceFile] = []
         if name == "stackoverflow":
-            vocabularies = find_vocabularies(selected, files, paths, scratch, log)
-        origins = dict.fromkeys(file.origin for file in [*selected.files, *vocabularies])
-        source = [fingerprint(path) for path in origins]
+            vocabularies = find_vocabularies(selected, files, paths, scratch, budget, log)
+        origins = {file.origin: file for file in [*selected.files, *vocabularies]}
+        source = [fingerprint(file) for file in origins.values()]
         notes = {"format": selected.format, "options": recorded_options(name, options), **selected.notes}
         existing = _open_existing(target)
         if existing is not None:
-            if _is_same_import(existing, name, source, notes):
+            difference = _compare_imports(existing, name, source, notes)
+            if not difference:
                 return ImportResult(existing, is_new=False)
             if not options.replace:
-                raise DataError(
-                    f"{target} holds {existing.name} from other files; add --replace or choose another --to",
-                    path=target,
-                )
-        _write_store(name, scratch / "store", target, selected, vocabularies, source, notes, on_progress)
-        replace_directory(target, scratch / "store")
+                message = f"{target} holds {difference}; add --replace or choose another --to"
+                raise DataError(message, path=target)
+        new = scratch / "store"
+        empty = _EmptyClients(options.skip_empty)
+        _write_store(name, new, target, selected, vocabularies, source, notes, empty, on_progress)
+        if empty.count:
+            log(f"left out {empty.count:,} clients without examples")
+        keep_other_files(target, new)
+        replace_directory(target, new)
     return ImportResult(open_store(target), is_new=True)
 
 
@@ -90,11 +97,12 @@ def _write_store(
     vocabularies: Sequence[SourceFile],
     source: Sequence[Mapping[str, Any]],
     notes: Mapping[str, Any],
+    empty: _EmptyClients,
     on_progress: OnProgress,
 ) -> None:
     def write(encoder: Encoder, texts: Mapping[str, str], **more_notes: Any) -> None:
         splits = {
-            split: _encode_clients(split, selected.splits[split], encoder, on_progress)
+            split: _encode_clients(split, selected.splits[split], encoder, empty, on_progress)
             for split in ("train", "test", "heldout")
             if split in selected.splits
         }
@@ -122,15 +130,33 @@ ENCODERS: dict[str, Encoder] = {
 }
 
 
+class _EmptyClients:
+    """Counts clients without examples, or rejects them."""
+
+    def __init__(self, skip: bool) -> None:
+        self._skip, self.count = skip, 0
+
+    def skips(self, client: RawClient) -> bool:
+        """Return whether a client is left out."""
+        if any(len(values) for values in client.fields.values()):
+            return False
+        if not self._skip:
+            why = "has no examples; --skip-empty leaves out such clients"
+            raise data_error(client.file, why, client=client.id)
+        self.count += 1
+        return True
+
+
 def _encode_clients(
-    split: str, source: SplitSource, encoder: Encoder, on_progress: OnProgress
+    split: str, source: SplitSource, encoder: Encoder, empty: _EmptyClients, on_progress: OnProgress
 ) -> Iterator[tuple[str, ClientColumns]]:
     seen: set[str] = set()
     for done, client in enumerate(source.clients(), start=1):
         if client.id in seen:
             raise data_error(client.file, f"occurs twice in split {split!r}", client=client.id)
         seen.add(client.id)
-        yield client.id, encoder(client)
+        if not empty.skips(client):
+            yield client.id, encoder(client)
         on_progress(split, done, source.total)
 
 
@@ -169,12 +195,18 @@ def recorded_options(name: str, options: ImportOptions) -> dict[str, Any]:
     return {}
 
 
-def _is_same_import(
+def _compare_imports(
     existing: Store, name: str, source: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]
-) -> bool:
-    manifest = existing.manifest
-    same_files = existing.name == name and manifest["source"] == list(source)
-    return same_files and notes.items() <= manifest["notes"].items()
+) -> str:
+    """Describe how an existing store differs from a new import. Empty if it is the same import."""
+    before, after = (sorted(str(item["sha256"]) for item in files) for files in (existing.source, source))
+    if existing.name != name or before != after:
+        return f"{existing.name} from other files"
+    recorded = existing.manifest["notes"]
+    if changed := [key for key in notes if recorded.get(key) != notes[key]]:
+        old, new = (json.dumps(values.get(changed[0])) for values in (recorded, notes))
+        return f"the same files imported with other options ({changed[0]} {old}, not {new})"
+    return ""
 
 
 def _check_target(target: Path) -> None:

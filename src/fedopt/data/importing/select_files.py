@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +10,14 @@ from pathlib import Path
 from fedopt.data.importing import find_files
 from fedopt.data.importing.datasets import DATASETS, ImportOptions
 from fedopt.data.readers import archives, cifar, hdf5, leaf, sqlite
-from fedopt.data.readers.base import FileSet, SourceFile, name_without_split
+from fedopt.data.readers.base import (
+    FileSet,
+    SourceFile,
+    data_error,
+    path_without_split,
+    split_from_name,
+)
+from fedopt.data.readers.budget import Budget
 from fedopt.errors import DataError, UserError
 from fedopt.files import Log, no_log
 
@@ -24,12 +32,14 @@ def select_files(
     options: ImportOptions,
     partition: cifar.Partition,
     scratch: Path,
+    budget: Budget,
     log: Log = no_log,
 ) -> tuple[FileSet, list[SourceFile]]:
     """Return the file set at `paths` that is dataset `name`, and all files that were examined."""
     unpacked = scratch / "unpacked"
-    files = find_files.list_files(paths, unpacked, log)
-    files += _other_splits(paths, files)
+    files = find_files.list_files(paths, unpacked, budget, log)
+    for path in _other_splits(paths, files):
+        files += find_files.unpack_archive(find_files.source_file(path, budget), unpacked, log)
     file_sets, unreadable = _find_file_sets(name, files, options, partition, scratch)
     if not any(_is_complete(file_set) for file_set in file_sets):
         # The archives in a directory are unpacked only if there is no complete set without them.
@@ -38,15 +48,20 @@ def select_files(
             files += [inner for file in closed for inner in find_files.unpack_archive(file, unpacked, log)]
             file_sets, unreadable = _find_file_sets(name, files, options, partition, scratch)
     selected = _select_one(name, paths, files, file_sets, unreadable, options)
-    set_names = {name_without_split(file.path) for file in selected.files}
+    sets = {path_without_split(file.location) for file in selected.files}
     for file, error in unreadable:
-        if name_without_split(file.path) in set_names:
+        if path_without_split(file.location) in sets:
             raise error
     return selected, files
 
 
 def find_vocabularies(
-    selected: FileSet, files: Sequence[SourceFile], paths: Sequence[Path], scratch: Path, log: Log = no_log
+    selected: FileSet,
+    files: Sequence[SourceFile],
+    paths: Sequence[Path],
+    scratch: Path,
+    budget: Budget,
+    log: Log = no_log,
 ) -> list[SourceFile]:
     """Return Stack Overflow's word_count and tag_count: among `files`, beside them, or in archives there."""
     folders = dict.fromkeys(path.parent for path in paths if path.is_file())
@@ -54,7 +69,7 @@ def find_vocabularies(
     vocabularies = []
     for title, content in VOCABULARIES.items():
         matches = [file for file in files if title in file.path.name]
-        matches += [find_files.source_file(path) for path in neighbours if title in path.name]
+        matches += [find_files.source_file(path, budget) for path in neighbours if title in path.name]
         if not matches:
             raise DataError(
                 f"stackoverflow.{title} not found beside {selected.label}; it defines the ids of {content}: "
@@ -74,13 +89,19 @@ def _find_file_sets(
     scratch: Path,
 ) -> tuple[list[FileSet], Unreadable]:
     """Return the file sets that could be the dataset, and the files that could not be opened."""
+    unreadable: Unreadable = []
+    for file in files:
+        if file.format == find_files.UNREADABLE:
+            unreadable.append((file, data_error(file, "cannot be read; check its permissions")))
     if name == "own":
         from fedopt.data.readers import tabular  # imports pyarrow, which takes 0.2 s
 
         if options.columns is None:
             raise UserError("own data needs --client-column and --label-column")
-        return tabular.find_file_sets(files, options.columns, scratch / "table"), []
-    unreadable: Unreadable = []
+        for file, error in unreadable:
+            if file.path.suffix.lower() in tabular.SUFFIXES:
+                raise error
+        return tabular.find_file_sets(files, options.columns, scratch / "table"), unreadable
     file_sets: list[FileSet] = []
     fields = DATASETS[name].fields
     if fields:
@@ -89,7 +110,7 @@ def _find_file_sets(
         file_sets += hdf5.find_file_sets(hdf5_files, fields)
         file_sets += sqlite.find_file_sets(sqlite_files, fields, _sqlite_split_names(options))
     if name in ("emnist", "shakespeare"):
-        file_sets += leaf.find_file_sets([file for file in files if file.format == "json"], name)
+        file_sets += leaf.find_file_sets(files, name)
     if name in cifar.LAYOUTS:
         file_sets += cifar.find_file_sets(files, name, partition)
     return file_sets, unreadable
@@ -153,8 +174,9 @@ def _select_one(
 
 def _explain_no_match(name: str, files: Sequence[SourceFile]) -> str:
     formats = Counter(file.format for file in files)
-    if formats["pickle"] and name in cifar.LAYOUTS:
-        return "pickled files are never opened; get the binary version, cifar-*-binary.tar.gz"
+    if formats["pickle"]:
+        version = "binary version, cifar-*-binary.tar.gz" if name in cifar.LAYOUTS else DATASETS[name].formats
+        return f"pickled files are never opened, because they can run code; get the {version}"
     present = ", ".join(f"{count} {format}" for format, count in sorted(formats.items())) or "nothing"
     return f"expected {DATASETS[name].formats}, with train and test in the file names; found: {present}"
 
@@ -163,20 +185,29 @@ def _is_complete(file_set: FileSet) -> bool:
     return all(split in file_set.splits for split in REQUIRED_SPLITS)
 
 
-def _other_splits(paths: Sequence[Path], files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return the other splits of individually named files, which are in the same directory."""
-    known = {file.path.absolute() for file in files}
+def _other_splits(paths: Sequence[Path], files: Sequence[SourceFile]) -> list[Path]:
+    """Return the other splits of individually named files: beside them, or train/FILE with test/FILE."""
+    known = {file.origin.absolute() for file in files}
     others = []
     for path in paths:
-        if path.is_file() and find_files.recognise_format(path) not in archives.FORMATS:
-            for other in sorted(path.parent.iterdir()):
-                same_set = name_without_split(other) == name_without_split(path)
-                same_set = same_set or other.suffix == path.suffix == ".bin"
-                if same_set and other.is_file() and other.absolute() not in known:
-                    known.add(other.absolute())
-                    others.append(find_files.source_file(other))
+        if path.is_file():
+            folder = path.absolute().parent
+            neighbours = [*folder.iterdir(), *folder.parent.glob(f"*/{glob.escape(path.name)}")]
+            for other in sorted(set(neighbours) - known):
+                if _is_other_split(other, path.absolute()) and other.is_file():
+                    known.add(other)
+                    others.append(other)
     return others
 
 
+def _is_other_split(other: Path, path: Path) -> bool:
+    if other.suffix == path.suffix == ".bin" and other.parent == path.parent:
+        return True  # CIFAR's batches
+    return split_from_name(other) is not None and path_without_split(other) == path_without_split(path)
+
+
 def _names_dataset(name: str, file: SourceFile) -> bool:
-    return any(word in file.path.name.lower() for word in DATASETS[name].archive_names)
+    """Whether an archive in a directory may hold the dataset, according to its name."""
+    if any(word in file.path.name.lower() for word in DATASETS[name].archive_names):
+        return True
+    return file.format in archives.COMPRESSED and split_from_name(file.path) is not None

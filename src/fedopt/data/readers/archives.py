@@ -1,7 +1,7 @@
 """Unpack untrusted archives.
 
-Members with an absolute path or `..`, links and devices are rejected, and so are archives that unpack to more
-than MAX_RATIO times their size (MAX_SMALL bytes for small archives). Images and text compress far less.
+Members with an absolute path or `..`, links and devices are rejected. The budget of the import limits the
+number of bytes.
 """
 
 from __future__ import annotations
@@ -9,33 +9,37 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, BinaryIO, cast
 
 from fedopt.data.readers.base import SourceFile, convert_errors, data_error
 from fedopt.files import disk_errors
 
-MAX_RATIO = 100
-MAX_SMALL = 64 << 20
 MAX_MEMBERS = 100_000
+MAX_NAME = 1000  # bytes; file systems allow 4096 for a whole path
 CHUNK = 1 << 20
 
 OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
     "gzip": lambda path: gzip.open(path, "rb"),
     "bzip2": lambda path: bz2.open(path, "rb"),
     "lzma": lambda path: lzma.open(path, "rb"),
+    "tar": lambda path: open(path, "rb"),
 }
-FORMATS = ("tar", "zip", *OPENERS)
+COMPRESSED = ("gzip", "bzip2", "lzma")  # a single file, or a tar archive
+FORMATS = ("tar", "zip", *COMPRESSED)
 ERRORS = (
     OSError,  # gzip and bzip2 raise it for damaged files
     EOFError,
     ValueError,
     RuntimeError,  # zip members with a password or an unknown compression
+    MemoryError,  # a dictionary of LZMA, or a zip directory
     lzma.LZMAError,
     zlib.error,
     tarfile.TarError,
@@ -44,49 +48,71 @@ ERRORS = (
 SUFFIXES = (".gz", ".bz2", ".xz", ".lzma", ".tgz", ".tbz2")
 
 
-class SizeLimit:
-    """Limits how many bytes an archive, with the archives inside it, may unpack to."""
+def unpack(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
+    """Unpack an archive or a compressed file into `to`.
 
-    def __init__(self, file: SourceFile) -> None:
-        self.file = file
-        self.limit = self.remaining = max(MAX_SMALL, MAX_RATIO * file.path.stat().st_size)
-
-    def use(self, size: int) -> None:
-        self.remaining -= size
-        if self.remaining < 0:
-            raise data_error(
-                self.file,
-                f"unpacks to more than {self.limit:,} bytes ({MAX_RATIO} times its size); if you trust it, "
-                "unpack it yourself and import the directory",
-            )
-
-
-def unpack(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
-    """Unpack an archive or a compressed file into `to`. Return the path and the display name of each file."""
+    Return the path, the display name and the location of each file.
+    """
     with disk_errors(to):
         to.mkdir(parents=True)
     if file.format == "zip":
-        return _unpack_zip(file, to, size_limit)
-    if file.format == "tar" or _is_compressed_tar(file):
-        return _unpack_tar(file, to, size_limit)
+        return _unpack_zip(file, to)
+    if is_tar(file):
+        return _unpack_tar(file, to)
     name = file.path.name
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
-        _copy(stream, to / name, size_limit)
-    return [(to / name, f"{file.display} ({name})")]
+        _copy(file, stream, to / name)
+    return [(to / name, f"{file.display} ({name})", file.location.with_name(name))]
 
 
-def _is_compressed_tar(file: SourceFile) -> bool:
+def is_tar(file: SourceFile) -> bool:
+    """Whether the file is a tar archive, which may be compressed."""
+    if file.format not in COMPRESSED:
+        return file.format == "tar"
     with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
         return stream.read(512)[257:262] == b"ustar"
 
 
-def _unpack_tar(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
+class _CountedStream:
+    """The decompressed bytes of a tar archive. Skipped bytes count, because they are decompressed too.
+
+    `tarfile` reads a header in one piece. A valid header, such as a long name, is far smaller than CHUNK.
+    """
+
+    def __init__(self, file: SourceFile, stream: BufferedIOBase) -> None:
+        self._file, self._stream = file, stream
+
+    def read(self, size: int) -> bytes:
+        if size > CHUNK:
+            raise data_error(self._file, f"has a header of {size:,} bytes; the archive is rejected")
+        self._file.reserve(0)  # checks the time
+        return self._stream.read(size)
+
+    def seek(self, position: int) -> int:
+        self._file.reserve(max(0, position - self._stream.tell()))
+        return self._stream.seek(position)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+
+@contextmanager
+def _open_tar(file: SourceFile) -> Iterator[tarfile.TarFile]:
+    with OPENERS[file.format](file.path) as stream:
+        counted = cast(BinaryIO, _CountedStream(file, stream))
+        with tarfile.open(fileobj=counted, mode="r:") as archive:
+            yield archive
+
+
+def _unpack_tar(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     unpacked = []
-    with convert_errors(file, ERRORS), tarfile.open(file.path, "r:*") as archive:
+    with convert_errors(file, ERRORS), _open_tar(file) as archive:
         for number, member in enumerate(archive):
             _check_count(file, number + 1)
+            if member.isdir() and PurePosixPath(member.name) == PurePosixPath("."):
+                continue  # the directory itself: `tar -C DIR .`
             target = _target(file, to, member.name)
             if member.isdir():
                 continue
@@ -94,12 +120,12 @@ def _unpack_tar(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple
             if stream is None:
                 raise _not_a_file(file, member.name)
             with stream:
-                _copy(stream, target, size_limit)
-            unpacked.append((target, f"{file.display} ({member.name})"))
+                _copy(file, stream, target)
+            unpacked.append(_member(file, to, target, member.name))
     return unpacked
 
 
-def _unpack_zip(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple[Path, str]]:
+def _unpack_zip(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     unpacked = []
     with convert_errors(file, ERRORS), zipfile.ZipFile(file.path) as archive:
         members = archive.infolist()
@@ -111,9 +137,13 @@ def _unpack_zip(file: SourceFile, to: Path, size_limit: SizeLimit) -> list[tuple
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
                 raise _not_a_file(file, member.filename)
             with archive.open(member) as stream:
-                _copy(stream, target, size_limit)
-            unpacked.append((target, f"{file.display} ({member.filename})"))
+                _copy(file, stream, target)
+            unpacked.append(_member(file, to, target, member.filename))
     return unpacked
+
+
+def _member(file: SourceFile, to: Path, target: Path, name: str) -> tuple[Path, str, Path]:
+    return target, f"{file.display} ({name})", file.location / target.relative_to(to)
 
 
 def _check_count(file: SourceFile, members: int) -> None:
@@ -122,27 +152,29 @@ def _check_count(file: SourceFile, members: int) -> None:
 
 
 def _not_a_file(file: SourceFile, member: str) -> Exception:
-    return data_error(file, f"member {member!r} is a link or a device; the archive is rejected")
+    return data_error(file, f"member {member[:100]!r} is a link or a device; the archive is rejected")
 
 
 def _target(file: SourceFile, to: Path, name: str) -> Path:
     """Return the path of a member under `to`. Members outside `to` are rejected."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:
-        raise data_error(file, f"member {name!r} lies outside the directory; the archive is rejected")
+        raise data_error(file, f"member {name[:100]!r} lies outside the directory; the archive is rejected")
+    if len(os.fsencode(name)) > MAX_NAME or any(len(os.fsencode(part)) > 255 for part in parts):
+        raise data_error(file, f"member {name[:100]!r}... has a name that is too long")
     target = to.joinpath(*parts)
-    if target.is_file():
-        raise data_error(file, f"has two members {name!r}")
+    if os.path.lexists(target) or any(parent.is_file() for parent in target.parents if parent != to):
+        raise data_error(file, f"has two members {name[:100]!r}")
     return target
 
 
-def _copy(stream: IO[bytes] | BufferedIOBase, target: Path, size_limit: SizeLimit) -> None:
+def _copy(file: SourceFile, stream: IO[bytes] | BufferedIOBase, target: Path) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         output = open(target, "xb")
     try:
         while chunk := stream.read(CHUNK):
-            size_limit.use(len(chunk))
+            file.reserve(len(chunk))
             with disk_errors(target):
                 output.write(chunk)
     finally:

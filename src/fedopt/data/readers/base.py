@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from fedopt.data.readers.budget import Budget
 from fedopt.errors import DataError
 
+RAISE_LIMITS = "if you trust the files, raise the limits with --limit-factor 10"
 Field = NDArray[Any] | list[bytes]
+
+
+ACCESS_ERRORS = (errno.EACCES, errno.EPERM)
+UNLIMITED = Budget(inf)
 
 
 class SourceFile(NamedTuple):
@@ -23,6 +32,20 @@ class SourceFile(NamedTuple):
     display: str  # the name for messages: "archive (member)" for a member of an archive
     format: str
     origin: Path  # the user's file: the archive, for a member of it
+    location: Path  # the path of the file if archives were directories
+    budget: Budget = UNLIMITED  # of the import
+
+    def reserve(self, size: int, client: str | None = None) -> None:
+        """Count bytes that will be unpacked or decoded. Raise an error if a limit is exceeded."""
+        if excess := self.budget.reserve(size):
+            raise data_error(self, f"{excess}; {RAISE_LIMITS}", client=client)
+
+    def reserve_array(self, size: int, what: str, client: str | None = None) -> None:
+        """Count the bytes of an array that will be in memory as a whole."""
+        if size > self.budget.array_bytes:
+            limit = f"allowed: {self.budget.array_bytes:,.0f}; {RAISE_LIMITS}"
+            raise data_error(self, f"{what} has {size:,} bytes; {limit}", client=client)
+        self.reserve(size, client)
 
 
 class RawClient(NamedTuple):
@@ -69,6 +92,7 @@ class TableColumns:
     def recorded(self) -> dict[str, Any]:
         """Return the options for the manifest. Defaults that were added later are left out."""
         added = {
+            "split": self.split,
             "test_clients": self.test_clients,
             "categories": None if self.categories == "reject" else self.categories,
             "types": dict(self.types) or None,
@@ -91,7 +115,7 @@ def data_error(
 ) -> DataError:
     """Build the error for a file, or for one client of it, that cannot be used.
 
-    >>> file = SourceFile(Path("a.h5"), "a.h5", "hdf5", Path("a.h5"))
+    >>> file = SourceFile(Path("a.h5"), "a.h5", "hdf5", Path("a.h5"), Path("a.h5"))
     >>> str(data_error(file, "label 62 is out of range", client="f0001"))
     "a.h5: client 'f0001': label 62 is out of range"
     """
@@ -104,6 +128,10 @@ def unreadable(
     file: SourceFile, error: object, *, client: str | None = None, line: int | None = None
 ) -> DataError:
     """Build the error for a file that a library failed to read."""
+    if isinstance(error, OSError) and error.errno in ACCESS_ERRORS:
+        return data_error(file, f"cannot be read: {os.strerror(error.errno or 0)}; check its permissions")
+    if isinstance(error, MemoryError):
+        return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
     why = f"cannot be read ({error}); the file is truncated or damaged: get it again"
     return data_error(file, why, client=client, line=line)
 
@@ -116,7 +144,7 @@ def convert_errors(
     try:
         yield
     except errors as error:
-        raise unreadable(file, str(error) or type(error).__name__, client=client) from None
+        raise unreadable(file, error if str(error) else type(error).__name__, client=client) from None
 
 
 def decode_client_id(file: SourceFile, raw: bytes) -> str:
@@ -147,10 +175,14 @@ def split_from_name(path: Path) -> str | None:
     return "heldout" if word.startswith("held") else word.removesuffix("ing")
 
 
-def name_without_split(path: Path) -> str:
-    """Return the file name with the split replaced by "*". It is the same for all files of one set.
+def path_without_split(path: Path) -> Path:
+    """Return the path with the split replaced by "*". It is the same for all files of one set.
 
-    >>> name_without_split(Path("fed_emnist_train.h5"))
-    'fed_emnist_*.h5'
+    >>> [str(path_without_split(Path(name))) for name in ("a/fed_emnist_train.h5", "a/test/data.h5")]
+    ['a/fed_emnist_*.h5', 'a/*/data.h5']
     """
-    return SPLIT.sub("*", path.name)
+    if SPLIT.search(path.name):
+        return path.with_name(SPLIT.sub("*", path.name))
+    if SPLIT.fullmatch(path.parent.name):
+        return path.parent.with_name("*") / path.name
+    return path

@@ -1,15 +1,16 @@
 """TFF's HDF5 layout: a group /examples/<client> with one dataset per field, a row per example.
 
-External links, virtual datasets and external storage are rejected, because they could read other files of
-the machine.
+Links, virtual datasets and external storage are rejected, because they could read other files of the machine.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -23,25 +24,35 @@ from fedopt.data.readers.base import (
     convert_errors,
     data_error,
     decode_client_id,
-    name_without_split,
+    path_without_split,
     split_from_name,
 )
+from fedopt.data.readers.hdf5_text import text_bytes
 
-# A dataset can declare any shape without storing it. Compressed images stay far below these limits.
-MAX_RATIO = 1000
-MAX_BYTES = 1 << 30
 CLIENTS_TO_PROBE = 3
 
-ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError)
+ERRORS = (
+    OSError,
+    KeyError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    MemoryError,
+    OverflowError,
+    zlib.error,
+)
 
 
 def find_file_sets(files: Sequence[SourceFile], fields: Sequence[str]) -> list[FileSet]:
     """Return the sets of files, one file per split, whose clients have the field `fields[0]`."""
-    file_sets: dict[str, dict[str, SourceFile]] = {}
+    file_sets: dict[Path, dict[str, SourceFile]] = {}
     for file in files:
-        split = split_from_name(file.path)
+        split = split_from_name(file.location)
         if split is not None and fields[0] in field_names(file):
-            file_sets.setdefault(str(file.path.with_name(name_without_split(file.path))), {})[split] = file
+            by_split = file_sets.setdefault(path_without_split(file.location), {})
+            if (other := by_split.setdefault(split, file)) is not file:
+                raise data_error(file, f"is the {split} split, but so is {other.display}; remove one of them")
     return [
         FileSet(
             format="TFF HDF5",
@@ -72,7 +83,6 @@ def count_clients(file: SourceFile) -> int:
 
 def read_clients(file: SourceFile, fields: Sequence[str]) -> Iterator[RawClient]:
     """Read the clients in the order of their ids, one at a time."""
-    size = file.path.stat().st_size
     with _open_examples(file) as examples:
         with convert_errors(file, ERRORS):
             names = sorted(examples)
@@ -80,7 +90,7 @@ def read_clients(file: SourceFile, fields: Sequence[str]) -> Iterator[RawClient]
             client = decode_client_id(file, name.encode("utf-8", "surrogateescape"))
             with convert_errors(file, ERRORS, client):
                 group = _client_group(file, examples, name, client)
-                values = {field: _read_field(file, group, field, client, size) for field in fields}
+                values = {field: _read_field(file, group, field, client) for field in fields}
             yield RawClient(file, client, values)
 
 
@@ -94,7 +104,7 @@ def _client_group(file: SourceFile, examples: h5py.Group, name: str, client: str
     return group
 
 
-def _read_field(file: SourceFile, group: h5py.Group, field: str, client: str, file_size: int) -> Field:
+def _read_field(file: SourceFile, group: h5py.Group, field: str, client: str) -> Field:
     link = group.get(field, getlink=True)  # does not follow the link
     if link is None:
         raise data_error(file, f"has no field {field!r}", client=client)
@@ -105,19 +115,17 @@ def _read_field(file: SourceFile, group: h5py.Group, field: str, client: str, fi
         raise data_error(file, f"field {field!r} is not an array with a row per example", client=client)
     if data.is_virtual or data.external:
         raise data_error(file, f"field {field!r} is stored in another file, which is not read", client=client)
-    if data.nbytes > max(MAX_BYTES, MAX_RATIO * file_size):
-        why = f"field {field!r} declares {data.nbytes:,} bytes, far more than the file has"
-        raise data_error(file, why, client=client)
+    file.reserve_array(data.nbytes, f"field {field!r}", client)
     if data.dtype.kind in "OS":
-        return _read_text(file, data[()], field, client)
+        return _read_text(file, data, field, client)
     return np.asarray(data[()])
 
 
-def _read_text(file: SourceFile, values: np.ndarray, field: str, client: str) -> list[bytes]:
-    rows = [value.encode() if isinstance(value, str) else value for value in values.tolist()]
-    if values.ndim != 1 or not all(isinstance(row, bytes) for row in rows):
+def _read_text(file: SourceFile, data: h5py.Dataset, field: str, client: str) -> list[bytes]:
+    if data.ndim != 1 or h5py.check_string_dtype(data.dtype) is None:
         raise data_error(file, f"field {field!r} is not a list of texts", client=client)
-    return rows
+    file.reserve_array(text_bytes(data, file.path.stat().st_size), f"field {field!r}", client)
+    return [value.encode() if isinstance(value, str) else value for value in data[()].tolist()]
 
 
 @contextmanager
@@ -126,7 +134,10 @@ def _open_examples(file: SourceFile) -> Iterator[h5py.Group]:
         handle = h5py.File(file.path, "r", locking=False)  # some file systems do not support locks
     with handle:
         with convert_errors(file, ERRORS):
-            examples = handle.get("examples")
+            link = handle.get("examples", getlink=True)
+            if link is not None and not isinstance(link, h5py.HardLink):
+                raise data_error(file, "/examples is a link, which is not followed")
+            examples = None if link is None else handle["examples"]
         if not isinstance(examples, h5py.Group):
             raise data_error(file, "has no group /examples; expected TFF's layout /examples/<client>/<field>")
         yield examples

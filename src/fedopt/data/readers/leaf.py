@@ -37,12 +37,13 @@ def find_file_sets(files: Sequence[SourceFile], dataset: str) -> list[FileSet]:
     """Return the LEAF files among `files` as one set, for `emnist` or `shakespeare`."""
     by_split: dict[str, list[SourceFile]] = {}
     for file in files:
-        split = split_from_name(file.path)
-        if split is not None and _has_leaf_keys(file):
+        split = split_from_name(file.location)
+        if split is not None and file.format == "json" and _has_leaf_keys(file):
             by_split.setdefault(split, []).append(file)
     if not by_split:
         return []
     all_files = [file for split_files in by_split.values() for file in split_files]
+    _check_neighbours(files, all_files)
     splits = {
         split: SplitSource(partial(read_clients, split_files, dataset))
         for split, split_files in by_split.items()
@@ -54,6 +55,7 @@ def find_file_sets(files: Sequence[SourceFile], dataset: str) -> list[FileSet]:
 def read_clients(files: Sequence[SourceFile], dataset: str) -> Iterator[RawClient]:
     """Read the users of all files in file order."""
     for file in files:
+        file.reserve(file.path.stat().st_size)
         content = _load(file)
         counts = dict(zip(content["users"], content["num_samples"], strict=True))
         for user in content["users"]:
@@ -62,8 +64,22 @@ def read_clients(files: Sequence[SourceFile], dataset: str) -> Iterator[RawClien
             if dataset == "emnist" and counts[user] != len(y):
                 why = f"has {len(y)} samples, but num_samples is {counts[user]}"
                 raise data_error(file, why, client=user)
+            if not y:
+                yield RawClient(file, user, {"x": [], "y": []})
+                continue
             convert = _femnist_fields if dataset == "emnist" else _shakespeare_fields
             yield RawClient(file, user, convert(file, user, x, y))
+
+
+def _check_neighbours(files: Sequence[SourceFile], leaf_files: Sequence[SourceFile]) -> None:
+    """Reject a damaged shard: a .json file beside LEAF files that holds no JSON object."""
+    folders = {file.location.parent for file in leaf_files}
+    for file in files:
+        is_json_name = file.location.suffix == ".json" and file.location.parent in folders
+        if is_json_name and file.format != "json":
+            size = file.path.stat().st_size
+            why = f"is not JSON ({size:,} bytes), but it is beside LEAF files; get it again or remove it"
+            raise data_error(file, why)
 
 
 def _has_leaf_keys(file: SourceFile) -> bool:
@@ -80,7 +96,9 @@ def _load(file: SourceFile) -> dict[str, Any]:
             content = json.load(stream)
     except UnicodeDecodeError as error:
         raise data_error(file, f"is not valid UTF-8 ({error.reason} at byte {error.start:,})") from None
-    except (ValueError, RecursionError, OSError) as error:
+    except RecursionError:
+        raise data_error(file, "does not have LEAF's layout: it is nested too deeply") from None
+    except (ValueError, MemoryError, OSError) as error:
         raise unreadable(file, error) from None
     if not isinstance(content, dict):
         raise data_error(file, "does not have LEAF's layout: expected an object")
@@ -89,6 +107,8 @@ def _load(file: SourceFile) -> dict[str, Any]:
             raise data_error(file, f"does not have LEAF's layout: {key!r} is missing or has another type")
     if not all(isinstance(user, str) and user for user in content["users"]):
         raise data_error(file, "does not have LEAF's layout: `users` must be names")
+    if not content["users"]:
+        raise data_error(file, "has no users; get it again or remove it")
     if len(content["users"]) != len(content["num_samples"]):
         raise data_error(file, "does not have LEAF's layout: `users` and `num_samples` differ in length")
     return content
@@ -102,8 +122,6 @@ def _samples(file: SourceFile, user: str, data: Any) -> tuple[list[Any], list[An
         raise data_error(file, why, client=user)
     if len(x) != len(y):
         raise data_error(file, f"has {len(x)} x and {len(y)} y", client=user)
-    if not y:
-        raise data_error(file, "has no examples; remove it from the file", client=user)
     return x, y
 
 

@@ -1,11 +1,13 @@
 """TFF's SQLite files: a table `examples(split_name, client_id, serialized_example_proto)`, a row per example.
 
 Clients are read in the order of their ids and rows in the order of their row ids. The index of the file
-provides this order without sorting.
+provides this order without sorting. Virtual tables and generated columns are rejected, because they compute
+data that the file does not hold.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -29,6 +31,9 @@ from fedopt.data.readers.base import (
 )
 
 ROWS_TO_PROBE = 3
+MAX_LENGTH = 1_000_000_000  # bytes of a value; the largest limit of SQLite
+STEPS_PER_CHECK = 1_000_000  # of the virtual machine of SQLite, between two checks of the time
+TABLES = "sqlite_master WHERE type = 'table' AND rootpage > 0"  # without virtual tables
 ROWS = """SELECT client_id, serialized_example_proto FROM examples
           WHERE split_name = ? ORDER BY client_id, rowid"""
 
@@ -62,10 +67,11 @@ def find_file_sets(
 def count_clients(file: SourceFile) -> dict[str, int | None]:
     """Return the number of clients of each split, or None if the file does not record it."""
     with _open_database(file) as database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = {name for (name,) in database.execute(f"SELECT name FROM {TABLES}")}
         if b"examples" not in tables:
             present = ", ".join(sorted(name.decode(errors="replace") for name in tables)) or "none"
-            raise data_error(file, f"has no table `examples` as in TFF's files; its tables: {present}")
+            raise data_error(file, f"has no table `examples` as in TFF's files; its tables: {present[:200]}")
+        _check_columns(file, database)
         if b"client_metadata" in tables:
             rows = database.execute("SELECT split_name, count(*) FROM client_metadata GROUP BY split_name")
             counts = {_decode_text(name): int(n) for name, n in rows}
@@ -102,13 +108,16 @@ def read_clients(file: SourceFile, split: str, fields: Sequence[str]) -> Iterato
                 why = f"has {len(examples)} examples, but client_metadata has {count}"
                 raise data_error(file, why, client=client)
             yield RawClient(file, client, _stack(file, client, examples, fields))
-        for client in sorted(expected)[:1]:
-            raise data_error(file, "is in client_metadata but has no examples", client=client)
+        for client, count in sorted(expected.items()):
+            if count:
+                why = f"has no examples, but client_metadata has {count}"
+                raise data_error(file, why, client=client)
+            yield RawClient(file, client, {field: [] for field in fields})
 
 
 def _expected_counts(file: SourceFile, database: sqlite3.Connection, split: str) -> dict[str, int]:
     """Return the recorded number of examples of each client. Empty if the file does not record it."""
-    query = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'client_metadata'"
+    query = f"SELECT count(*) FROM {TABLES} AND name = 'client_metadata'"
     if not database.execute(query).fetchone()[0]:
         return {}
     query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?"
@@ -121,6 +130,7 @@ def _decode(
     try:
         if not isinstance(blob, bytes):
             raise ValueError("not a blob")
+        file.reserve(len(blob), client)
         example = example_proto.decode(blob, fields)
     except ValueError as error:
         raise data_error(file, f"an example is damaged ({error})", client=client) from None
@@ -162,14 +172,26 @@ def _decode_text(raw: object) -> str:
 def _open_database(file: SourceFile) -> Iterator[sqlite3.Connection]:
     _check_size(file)
     try:
-        uri = f"file:{quote(str(file.path.absolute()))}?mode=ro&immutable=1"
+        uri = f"file:{quote(os.fsencode(file.path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as database:
             database.text_factory = bytes  # ids are decoded by `decode_client_id`
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
+            longest = min(file.budget.array_bytes, MAX_LENGTH)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(longest))
+            database.set_progress_handler(lambda: file.budget.is_late, STEPS_PER_CHECK)
             yield database
-    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:  # damaged pages cause the last two
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:  # damaged pages
+        file.reserve(0)  # raises an error if the time is over, which interrupts a statement
         raise unreadable(file, error) from None
+
+
+def _check_columns(file: SourceFile, database: sqlite3.Connection) -> None:
+    for table in ("examples", "client_metadata"):
+        for _, name, _, _, _, _, hidden in database.execute(f"PRAGMA table_xinfo({table})"):
+            if hidden:
+                column = f"column {name.decode(errors='replace')[:100]!r} of `{table}`"
+                raise data_error(file, f"{column} is generated, which is not allowed")
 
 
 def _check_size(file: SourceFile) -> None:

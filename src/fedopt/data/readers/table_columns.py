@@ -92,6 +92,7 @@ class FeatureColumns:
         self.incomplete = np.zeros(len(names), dtype=bool)  # columns with missing numbers
         self.fills: dict[str, float] = {}  # their replacements
         self.dropped = 0
+        self._counters = np.ones((2, len(names)), dtype=bool)  # columns that count the rows from 0 and from 1
 
     def drop_missing(self, rows: TableRows, label: str) -> TableRows:
         """Return the rows without missing features or labels, if the option `missing` is "drop"."""
@@ -107,6 +108,8 @@ class FeatureColumns:
         """Append rows to the file."""
         cells = np.stack([self._numbers(rows, name) for name in self.names], axis=1)
         self.incomplete |= np.isnan(cells).any(axis=0)
+        for first in (0, 1):
+            self._counters[first] &= (cells == rows.numbers_from(first)[:, None]).all(axis=0)
         with disk_errors(self.path), open(self.path, "ab") as output:
             output.write(cells.astype("<f4").tobytes())
 
@@ -179,6 +182,10 @@ class FeatureColumns:
             is_expanded = name in self.codes and self.one_hot
             names += [f"{name}={text}" for text in sorted(self.codes[name].known)] if is_expanded else [name]
         notes: dict[str, Any] = {"features": names}
+        if self._counters.any():
+            notes["row_numbers"] = [
+                self.names[i] for i in np.flatnonzero(self._counters.any(axis=0)).tolist()
+            ]
         if self.codes:
             notes["categories"] = {name: sorted(codes.known) for name, codes in self.codes.items()}
         if self.missing == "drop":

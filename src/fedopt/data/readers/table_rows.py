@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from fedopt.errors import DataError, UnknownName, unknown
 ROWS_PER_BATCH = 8192  # of Parquet files
 BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
 DELIMITERS = ",;\t"
+MAX_TEXT = 1 << 16  # bytes of a cell
 # Texts of a feature in a CSV file that mean a missing value, in lower case. Excel, pandas and R write them.
 MISSING = ("", "#n/a", "<na>", "n/a", "na", "nan", "none", "null")
 ACCEPT_MISSING = "--missing drop, mean or zero accepts missing values"
@@ -37,6 +39,10 @@ class TableRows(NamedTuple):
     def without(self, dropped: NDArray[np.bool_]) -> TableRows:
         keep = pa.array(~dropped)
         return TableRows(self.file, self.cells.filter(keep), self.lines[~dropped], self.clients.filter(keep))
+
+    def numbers_from(self, first: int) -> NDArray[np.int64]:
+        """Return the numbers of the rows within the file, from `first`."""
+        return self.lines - (1 if self.file.format == "parquet" else 2) + first
 
     def error(self, row: int, column: str, problem: str) -> DataError:
         value, line = self.cells.column(column)[row].as_py(), int(self.lines[row])
@@ -168,22 +174,48 @@ def read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str]) 
 
 def _read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
     try:
-        if file.format == "parquet":
-            yield from parquet.ParquetFile(file.path).iter_batches(ROWS_PER_BATCH, columns=columns)
-        else:  # as text, because Arrow would infer types from the first block alone
-            types = {name: pa.string() for name in columns}
-            options = csv.ConvertOptions(include_columns=columns, column_types=types)
-            yield from _open_csv(file, delimiter, "error", options)
+        # Arrow cannot open a path that is not UTF-8, but it reads from an open file.
+        with open(file.path, "rb") as stream:
+            batches = _parquet_batches if file.format == "parquet" else _csv_batches
+            for batch in batches(stream, columns, delimiter):
+                file.reserve(batch.nbytes)
+                _check_text_lengths(file, batch)
+                yield batch
     except (pa.ArrowException, OSError) as error:
         match = re.search(r"Row #(\d+)", str(error))
         raise unreadable(file, error, line=int(match[1]) if match else None) from None
 
 
+def _parquet_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    # As a dictionary, a text that occurs in many rows is in memory once.
+    names = parquet.ParquetFile(stream).schema_arrow
+    texts = [name for name in columns if _is_text_type(names.field(name).type)]
+    table = parquet.ParquetFile(stream, read_dictionary=texts)
+    yield from table.iter_batches(ROWS_PER_BATCH, columns=columns)
+
+
+def _csv_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    # As text, because Arrow would infer types from the first block alone.
+    types = {name: pa.string() for name in columns}
+    options = csv.ConvertOptions(include_columns=columns, column_types=types)
+    yield from _open_csv(stream, delimiter, "error", options)
+
+
+def _check_text_lengths(file: SourceFile, batch: pa.RecordBatch) -> None:
+    for name in batch.schema.names:
+        values = batch.column(name)
+        texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+        if _has_text(values) and (compute.max(compute.binary_length(texts)).as_py() or 0) > MAX_TEXT:
+            raise data_error(
+                file, f"column {name[:40]!r} has a text of more than {MAX_TEXT:,} bytes", column=name
+            )
+
+
 def _open_csv(
-    file: SourceFile, delimiter: str, on_invalid_row: str, types: csv.ConvertOptions | None = None
+    stream: BinaryIO, delimiter: str, on_invalid_row: str, types: csv.ConvertOptions | None = None
 ) -> csv.CSVStreamingReader:
     return csv.open_csv(
-        file.path,
+        stream,
         # one thread: row numbers in errors are known only then
         read_options=csv.ReadOptions(block_size=BYTES_PER_BLOCK, use_threads=False),
         parse_options=csv.ParseOptions(
@@ -203,15 +235,34 @@ def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
     """Return the column names and the CSV delimiter, which is the one that separates the client column."""
     try:
         if file.format == "parquet":
-            return parquet.ParquetFile(file.path).schema_arrow.names, ""
-        choices = [(_open_csv(file, delimiter, "skip").schema.names, delimiter) for delimiter in DELIMITERS]
+            with open(file.path, "rb") as stream:
+                return parquet.ParquetFile(stream).schema_arrow.names, ""
+        choices = [(_csv_columns(file.path, delimiter), delimiter) for delimiter in DELIMITERS]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
     return next((choice for choice in choices if client_column in choice[0]), choices[0])
 
 
+def _csv_columns(path: Path, delimiter: str) -> list[str]:
+    with open(path, "rb") as stream:
+        return list(_open_csv(stream, delimiter, "skip").schema.names)
+
+
+def index_columns(file: SourceFile) -> list[str]:
+    """Return the columns of a Parquet file in which pandas has stored the index of the table."""
+    try:
+        with open(file.path, "rb") as stream:
+            metadata = parquet.ParquetFile(stream).schema_arrow.pandas_metadata or {}
+            return [name for name in metadata.get("index_columns", []) if isinstance(name, str)]
+    except (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return []  # metadata that pandas did not write
+
+
 def _has_text(values: pa.Array) -> bool:
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    return _is_text_type(values.type.value_type if pa.types.is_dictionary(values.type) else values.type)
+
+
+def _is_text_type(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 

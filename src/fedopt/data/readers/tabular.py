@@ -6,6 +6,7 @@ afterwards, so memory holds the client, the split and the label of each row, but
 
 from __future__ import annotations
 
+import filecmp
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -26,13 +27,14 @@ from fedopt.data.readers.base import (
     split_from_name,
 )
 from fedopt.data.readers.table_columns import FeatureColumns, LabelColumn, TextCodes, find_categories
-from fedopt.data.readers.table_rows import Numbers, column_names, read_rows
+from fedopt.data.readers.table_rows import Numbers, column_names, index_columns, read_rows
 from fedopt.errors import DataError
 from fedopt.files import disk_errors
 
 SPLITS = ("train", "test", "heldout")
+SUFFIXES = (".csv", ".tsv", ".parquet")
 # Names that pandas gives to an index without a name, in a file that it wrote or read and wrote again.
-INDEX = re.compile(r"|Unnamed: \d+|__index_level_\d+__")
+INDEX = re.compile(r"|Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 
 
 def find_file_sets(files: Sequence[SourceFile], columns: TableColumns, scratch: Path) -> list[FileSet]:
@@ -40,6 +42,7 @@ def find_file_sets(files: Sequence[SourceFile], columns: TableColumns, scratch: 
     tables = [file for file in files if file.format == "parquet" or _is_csv(file, only=len(files) == 1)]
     if not tables:
         return []
+    _check_copies(tables)
     names = columns.features or _other_columns(tables[0], columns)
     with disk_errors(scratch):
         scratch.mkdir(parents=True, exist_ok=True)
@@ -61,6 +64,21 @@ def find_file_sets(files: Sequence[SourceFile], columns: TableColumns, scratch: 
     return [FileSet("table", tables[0].display, splits, tuple(tables), notes)]
 
 
+def _check_copies(tables: Sequence[SourceFile]) -> None:
+    """Reject files that may hold the same rows twice, which would put test rows into the training split."""
+    first: dict[tuple[str | None, Path], SourceFile] = {}
+    sizes: dict[int, list[SourceFile]] = {}
+    for file in tables:
+        other = first.setdefault((split_from_name(file.location), file.location.parent), file)
+        if other.format != file.format:
+            why = f"is a table, and so is {other.location.name} in another format; rows could occur twice"
+            raise data_error(file, f"{why}: name the file to import")
+        for same_size in sizes.setdefault(file.path.stat().st_size, []):
+            if filecmp.cmp(file.path, same_size.path, shallow=False):
+                raise data_error(file, f"is a copy of {same_size.display}; name the file to import")
+        sizes[file.path.stat().st_size].append(file)
+
+
 class _Table:
     """The rows of all files: features on disk; clients, splits and labels in memory."""
 
@@ -72,7 +90,7 @@ class _Table:
 
     def read(self, file: SourceFile) -> None:
         """Append the rows of a file."""
-        named_split = split_from_name(file.path) or ""
+        named_split = split_from_name(file.location) or ""
         for rows in read_rows(file, self.columns, self.features.names):
             rows = self.features.drop_missing(rows, self.columns.label)
             if not len(rows.lines):
@@ -154,7 +172,8 @@ class _Table:
 
 def _other_columns(file: SourceFile, columns: TableColumns) -> tuple[str, ...]:
     names = column_names(file, columns.client)[0]
-    used = (columns.client, columns.label, columns.split)
+    used = [columns.client, columns.label, columns.split]
+    used += index_columns(file) if file.format == "parquet" else []
     features = tuple(name for name in names if name not in used and not INDEX.fullmatch(name))
     if not features:
         raise data_error(file, f"has only the columns {', '.join(names)}, so there are no features")

@@ -12,7 +12,7 @@ cache of the operating system.
 
 from __future__ import annotations
 
-import json
+import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.store.columns import FORMAT, IDS, MANIFEST, OFFSETS, Array, Column, Ragged
+from fedopt.data.store.columns import IDS, MANIFEST, OFFSETS, Array, Column, Ragged
+from fedopt.data.store.manifest import read_manifest
 from fedopt.errors import DataError, unknown
 
 
@@ -33,6 +34,11 @@ class Store:
 
     directory: Path
     manifest: Mapping[str, Any]
+
+    @property
+    def source(self) -> Sequence[Mapping[str, Any]]:
+        """The imported files: name, checksum and size."""
+        return tuple(self.manifest["source"])
 
     @property
     def name(self) -> str:
@@ -49,7 +55,13 @@ class Store:
         """Return a text file of the store, for example a vocabulary."""
         if name not in self.manifest.get("texts", []):
             raise unknown(f"text of {self.directory}", name, self.manifest.get("texts", []))
-        return (self.directory / name).read_text(encoding="utf-8")
+        path = self.directory / name
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise _inaccessible(path, error) from None
+        except UnicodeDecodeError as error:
+            raise _damaged(path, str(error)) from None
 
 
 class StoredSplit:
@@ -167,20 +179,17 @@ def open_store(directory: Path) -> Store:
     directory = Path(directory)
     path = directory / MANIFEST
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = read_manifest(path)
     except (FileNotFoundError, NotADirectoryError):
         raise DataError(
             f"{directory} holds no imported data ({MANIFEST} not found); create it with "
             f"`fedopt data import NAME PATH --to {directory}`",
             path=directory,
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _inaccessible(path, error) from None
+    except ValueError as error:
         raise _damaged(path, str(error)) from None
-    if not isinstance(manifest, dict) or not {"format", "name", "splits", "files"} <= set(manifest):
-        raise _damaged(path, "it is not the manifest of a store")
-    if manifest["format"] != FORMAT:
-        message = f"{directory} has store format {manifest['format']!r}, not {FORMAT}; import it again"
-        raise DataError(message, path=directory)
     for name, size in manifest["files"].items():
         _check_size(directory / name, size)
     return Store(directory, manifest)
@@ -188,20 +197,31 @@ def open_store(directory: Path) -> Store:
 
 def _check_size(path: Path, size: int) -> None:
     try:
-        actual = path.stat().st_size
-    except OSError as error:
+        status = path.stat()
+    except FileNotFoundError as error:
         raise _damaged(path, str(error.strerror)) from None
-    if actual != size:
-        raise _damaged(path, f"it has {actual} bytes, but {size} were written")
+    except (OSError, ValueError) as error:  # a name with a null byte
+        raise _inaccessible(path, error) from None
+    if not stat.S_ISREG(status.st_mode):
+        raise _damaged(path, "it is not a regular file")
+    if status.st_size != size:
+        raise _damaged(path, f"it has {status.st_size} bytes, but {size} were written")
 
 
 def _memory_map(path: Path) -> Array:
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except PermissionError as error:
+        raise _inaccessible(path, error) from None
+    except (OSError, ValueError, EOFError, OverflowError, SyntaxError) as error:  # an invalid header
         raise _damaged(path, str(error)) from None
     return array.view(np.ndarray)  # slicing a memmap is ten times slower than slicing an array
 
 
 def _damaged(path: Path, why: str) -> DataError:
-    return DataError(f"{path} is damaged: {why}; import the data again", path=path)
+    return DataError(f"{path} is damaged: {' '.join(why.split())}; import the data again", path=path)
+
+
+def _inaccessible(path: Path, error: OSError | ValueError) -> DataError:
+    why = (isinstance(error, OSError) and error.strerror) or str(error)
+    return DataError(f"cannot read {path}: {why}; check its permissions", path=path)
