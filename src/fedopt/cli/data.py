@@ -227,8 +227,7 @@ def _print_result(result: ImportResult) -> None:
         typer.echo(f"warning: differs from the published dataset: {difference}", err=True)
     for column in store.manifest["notes"].get("row_numbers", []):
         typer.echo(
-            f"warning: feature {column!r} numbers the rows, like an index; leave it out by listing the others "
-            "in --features",
+            f"warning: feature {column!r} numbers the rows, like an index; list the others in --features",
             err=True,
         )
     if store.name == "own":

@@ -130,6 +130,8 @@ def unreadable(
     """Build the error for a file that a library failed to read."""
     if isinstance(error, OSError) and error.errno in ACCESS_ERRORS:
         return data_error(file, f"cannot be read: {os.strerror(error.errno or 0)}; check its permissions")
+    if isinstance(error, UnicodeDecodeError):
+        return data_error(file, f"has a name that is not valid UTF-8: {error.object[:40]!r}", client=client)
     if isinstance(error, MemoryError):
         return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
     why = f"cannot be read ({error}); the file is truncated or damaged: get it again"

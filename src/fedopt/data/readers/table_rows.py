@@ -178,7 +178,7 @@ def _read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Itera
         with open(file.path, "rb") as stream:
             batches = _parquet_batches if file.format == "parquet" else _csv_batches
             for batch in batches(stream, columns, delimiter):
-                file.reserve(batch.nbytes)
+                file.reserve(max(batch.nbytes, 8 * batch.num_rows * batch.num_columns))  # as decoded below
                 _check_text_lengths(file, batch)
                 yield batch
     except (pa.ArrowException, OSError) as error:

@@ -1,0 +1,109 @@
+"""Small files that declare much data, or refer to other files, are rejected with little memory and time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import hostile
+import publicfiles as files
+import pytest
+from peak import peak_memory
+from rejected import rejected_import
+
+from fedopt.data.importing.datasets import ImportOptions
+from fedopt.data.importing.importer import import_dataset
+from fedopt.data.readers.base import TableColumns
+from fedopt.data.readers.budget import Budget
+
+Make = Callable[[Path], Path]
+CASES: dict[str, tuple[str, Make]] = {
+    "HDF5 datasets without storage": ("emnist", hostile.unallocated_hdf5),
+    "HDF5 rows that share one text": ("shakespeare", hostile.repeated_text_hdf5),
+    "HDF5 external link": ("emnist", hostile.linked_examples("external")),
+    "HDF5 soft link": ("emnist", hostile.linked_examples("soft")),
+    "tar with a long name": ("emnist", hostile.long_name_tar),
+    "tar with a skipped member": ("emnist", hostile.skipped_member_tar),
+    "SQLite generated column": ("emnist", hostile.generated_column),
+    "Parquet with many rows": ("own", hostile.many_rows_parquet),
+    "Parquet with a long text": ("own", hostile.long_text_parquet),
+    "archives in an archive": ("emnist", hostile.nested_zip),
+    "sparse file": ("cifar100", hostile.sparse_cifar),
+}
+TABLE = TableColumns("client", "label")
+
+
+@pytest.mark.parametrize(("name", "make"), CASES.values(), ids=CASES)
+def test_hostile_file_is_rejected_with_little_memory(places, name: str, make: Make) -> None:
+    path = make(places.source)
+    start = time.monotonic()
+    with peak_memory() as peak:
+        error = rejected_import(name, path, places.to, columns=TABLE if name == "own" else None)
+    assert error.path is not None and error.path.parent == places.source
+    assert peak.added < 400 << 20
+    assert time.monotonic() - start < 20
+
+
+def test_limit_factor_raises_the_limits(places) -> None:
+    """Three times 60 MB of zeros are above the limit of 64 MB, and below ten times that limit."""
+    path = hostile.nested_zip(places.source)
+    message = "if you trust the files, raise the limits with --limit-factor 10"
+    assert message in str(rejected_import("emnist", path, places.to))
+    error = rejected_import("emnist", path, places.to, limit_factor=10)
+    assert "--limit-factor" not in str(error)  # the files are unpacked, and are not EMNIST
+
+
+def test_texts_in_compressed_chunks_are_read(places) -> None:
+    path = hostile.repeated_text_hdf5(places.source, chunked=True)
+    store = import_dataset("shakespeare", [path], places.to / "store").store
+    assert store.manifest["splits"]["train"] == {
+        "clients": 1,
+        "examples": 4096,
+        "columns": {"snippets": {"dtype": "|u1", "shape": [], "ragged": True}},
+    }
+
+
+@pytest.mark.parametrize(
+    "make", [files.hdf5_directory, files.sqlite_all, files.leaf_directory, files.tar_bz2]
+)
+def test_import_that_takes_too_long_is_stopped(places, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedopt.data.readers.budget.MIN_SECONDS", -1e9)
+    error = rejected_import("emnist", make(places.source), places.to)
+    assert "seconds to read" in str(error) and "--limit-factor" in str(error)
+
+
+def test_limits_grow_with_the_files(tmp_path: Path) -> None:
+    """100 times the size, at least 64 MB; 100 kB per second after two minutes."""
+    budget = Budget()
+    assert (budget.bytes, budget.array_bytes, budget.seconds) == (64 << 20, 64 << 20, 120)
+    (tmp_path / "file").write_bytes(b"x" * 10_000_000)
+    budget.add_file((tmp_path / "file").stat())
+    assert (budget.bytes, budget.array_bytes, budget.seconds) == (1_000_000_000, 128 << 20, 220)
+    assert budget.reserve(1_000_000_000) == "" and "1,000,000,000 bytes" in budget.reserve(1)
+
+
+def test_real_files_stay_below_the_limits(places) -> None:
+    """A compressed archive of constant images, which compress best."""
+    data = files.emnist()
+    for clients in data.values():
+        for fields in clients.values():
+            fields["pixels"][:] = 1.0
+    members = files.write_hdf5(places.source, "fed_emnist", data)
+    path = files.write_tar(places.source / "fed_emnist.tar.bz2", members)
+    assert import_dataset("emnist", [path], places.to / "store", ImportOptions()).is_new
+
+
+def test_long_name_header_is_not_read(places) -> None:
+    path = hostile.long_name_tar(places.source, 2 << 20)
+    assert "a header of 2,097,152 bytes" in str(rejected_import("emnist", path, places.to))
+
+
+make_small = partial(hostile.many_rows_parquet, rows=1 << 20)
+
+
+def test_parquet_within_the_limits_is_imported(places) -> None:
+    path = make_small(places.source)
+    store = import_dataset("own", [path], places.to / "store", ImportOptions(columns=TABLE)).store
+    assert sum(split["examples"] for split in store.manifest["splits"].values()) == 1 << 20

@@ -1,0 +1,95 @@
+"""Tables that hold the same rows twice, index columns, and repeated imports with other options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rejected import rejected_import
+
+from fedopt.data.importing.datasets import ImportOptions
+from fedopt.data.importing.importer import ImportResult, import_dataset
+from fedopt.data.readers.base import TableColumns
+from fedopt.errors import DataError
+
+COLUMNS = TableColumns("client", "label")
+FRAME = pd.DataFrame(
+    {"client": ["c0", "c1"] * 5, "label": [0, 1] * 5, "a": np.arange(10) / 7, "part": ["train", "test"] * 5}
+)
+TABLE = FRAME[["client", "label", "a"]]
+
+
+def import_table(path: Path, to: Path, columns: TableColumns = COLUMNS, **options: bool) -> ImportResult:
+    return import_dataset("own", [path], to, ImportOptions(columns=columns, **options))
+
+
+def test_csv_and_parquet_of_one_directory_are_not_merged(places) -> None:
+    TABLE.to_csv(places.source / "t.csv", index=False)
+    TABLE.to_parquet(places.source / "t.parquet")
+    error = rejected_import("own", places.source, places.to, columns=COLUMNS)
+    assert error.path == places.source / "t.parquet" and "t.csv" in str(error)
+
+
+def test_train_and_test_may_have_different_formats(places) -> None:
+    TABLE.to_csv(places.source / "train.csv", index=False)
+    TABLE.to_parquet(places.source / "test.parquet")
+    splits = import_table(places.source, places.to / "s").store.manifest["splits"]
+    assert (splits["train"]["examples"], splits["test"]["examples"]) == (10, 10)
+
+
+def test_copy_of_a_table_is_rejected(places) -> None:
+    for name in ("t.csv", "t (copy).csv"):
+        TABLE.to_csv(places.source / name, index=False)
+    error = rejected_import("own", places.source, places.to, columns=COLUMNS)
+    assert error.path is not None and "is a copy of" in str(error)
+
+
+def write_twice(path: Path) -> None:
+    """Pandas names the second index of a file "Unnamed: 0.1" or "Unnamed: 0"."""
+    TABLE.to_csv(path)
+    pd.read_csv(path).rename(columns={"Unnamed: 0": "Unnamed: 0.1"}).to_csv(path)
+
+
+INDEXES = {
+    "without a name": lambda d: TABLE.to_csv(d / "t.csv"),
+    "twice": lambda d: write_twice(d / "t.csv"),
+    "of a Parquet file": lambda d: TABLE.iloc[[3, 1, 2, 0, 4]].to_parquet(d / "t.parquet"),
+    "with a name": lambda d: TABLE.set_index(pd.Index([7.5] * 10, name="row")).to_parquet(d / "t.parquet"),
+}
+
+
+@pytest.mark.parametrize("write", INDEXES.values(), ids=INDEXES)
+def test_index_of_pandas_is_not_a_feature(places, write) -> None:
+    write(places.source)
+    assert import_table(places.source, places.to / "s").store.manifest["notes"]["features"] == ["a"]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_column_that_numbers_the_rows_is_reported(places, first: int) -> None:
+    frame = TABLE.assign(index=np.arange(first, first + 10), b=np.arange(10)[::-1])
+    for part, rows in (("train", slice(0, 6)), ("test", slice(0, 4))):
+        frame.iloc[rows].to_csv(places.source / f"{part}.csv", index=False)
+    assert import_table(places.source, places.to / "s").store.manifest["notes"]["row_numbers"] == ["index"]
+
+
+def test_import_with_another_split_column_is_not_the_same_import(places) -> None:
+    FRAME.to_csv(places.source / "t.csv", index=False)
+    by_share = TableColumns("client", "label", ("a",))
+    by_column = TableColumns("client", "label", ("a",), split="part")
+    target = places.to / "s"
+    assert import_table(places.source, target, by_share).is_new
+    assert not import_table(places.source, target, by_share).is_new
+    with pytest.raises(DataError, match="the same files imported with other options") as caught:
+        import_table(places.source, target, by_column)
+    assert caught.value.path == target
+    replaced = import_table(places.source, target, by_column, replace=True)
+    assert replaced.is_new and replaced.store.manifest["splits"]["test"]["examples"] == 5
+    assert not import_table(places.source, target, by_column).is_new
+
+
+def test_header_of_131072_characters_is_read(places) -> None:
+    name = "x" * 131_072
+    TABLE.rename(columns={"a": name}).to_csv(places.source / "t.csv", index=False)
+    assert import_table(places.source, places.to / "s").store.manifest["notes"]["features"] == [name]
