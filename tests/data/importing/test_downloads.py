@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 from fedopt.data.importing import downloads
 from fedopt.data.importing.downloads import Remote, fetch, get_dataset
 from fedopt.data.store import open_store
-from fedopt.errors import DataError, RunError
+from fedopt.errors import DataError, DiskError, RunError
 
 CONTENT = bytes(range(256)) * 4000  # about a megabyte
 
@@ -33,7 +34,7 @@ class Site(http.server.ThreadingHTTPServer):
         self.content: dict[str, bytes] = {}
         self.requests: list[tuple[str, str | None]] = []  # path and Range
         self.plan: Callable[[int], Any] = lambda count: None
-        self.ranges = True
+        self.ranges = self.declares_length = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that were killed."""
@@ -46,6 +47,7 @@ class Site(http.server.ThreadingHTTPServer):
 class Handler(http.server.BaseHTTPRequestHandler):
     server: Site
     protocol_version = "HTTP/1.0"  # one connection per request
+    piece = 4096  # bytes between two pauses of a slow transfer
 
     def log_message(self, *arguments: Any) -> None:
         pass
@@ -75,12 +77,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
+        if self.server.declares_length:
+            self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
         rest = content[start:]
         if isinstance(plan, float):  # slowly
-            for at in range(0, len(rest), 4096):
-                self.wfile.write(rest[at : at + 4096])
+            for at in range(0, len(rest), self.piece):
+                self.wfile.write(rest[at : at + self.piece])
                 time.sleep(plan)
         else:
             self.wfile.write(rest if plan is None else rest[:plan])
@@ -222,6 +225,58 @@ def test_missing_server_is_reported_in_one_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(RunError, match="connection refused") as caught:
         fetch(remote(), tmp_path, "own")
     assert "\n" not in str(caught.value)
+
+
+def test_slow_server_is_given_up(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4096 bytes every 20 ms are less than a megabyte per second. Each attempt ends after 50 ms."""
+    monkeypatch.setattr(downloads, "MIN_RATE", 1e6)
+    monkeypatch.setattr(downloads, "RATE_SECONDS", 0.05)
+    site.plan = lambda count: 0.02
+    start = time.monotonic()
+    with pytest.raises(RunError, match=r"slower than 1,000,000 bytes per second.*fedopt data import"):
+        fetch(remote(), tmp_path, "own")
+    assert len(site.requests) == downloads.ATTEMPTS and time.monotonic() - start < 3
+
+
+def test_single_bytes_are_counted_as_they_arrive(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transfer that waited for a full chunk of 64 KB would take a minute."""
+    monkeypatch.setattr(downloads, "RATE_SECONDS", 0.05)
+    monkeypatch.setattr(Handler, "piece", 1)
+    site.plan = lambda count: 0.001
+    with pytest.raises(RunError, match="slower than 10,000 bytes per second"):
+        fetch(remote(), tmp_path, "own")
+
+
+def test_limit_factor_accepts_a_slower_server(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "MIN_RATE", 1e6)
+    monkeypatch.setattr(downloads, "RATE_SECONDS", 0.05)
+    site.content["/a.bin"] = CONTENT[:50_000]
+    site.plan = lambda count: 0.02
+    fetched = fetch(remote(CONTENT[:50_000]), tmp_path, "own", limit_factor=100)
+    assert fetched.stat().st_size == 50_000 and len(site.requests) == 1
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_file_above_the_size_limit_is_not_downloaded(site: Site, tmp_path: Path, declared: bool) -> None:
+    site.declares_length = declared
+    there = replace(remote(), max_bytes=100_000)
+    with pytest.raises(RunError, match="a.bin is larger than 100,000 bytes; --limit-factor"):
+        fetch(there, tmp_path, "own")
+    assert list(tmp_path.iterdir()) == []
+    assert fetch(there, tmp_path, "own", limit_factor=100).read_bytes() == CONTENT
+
+
+def test_partial_file_that_is_a_link_is_not_followed(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("private")
+    (tmp_path / "a.bin.part").symlink_to(tmp_path / "victim")
+    with pytest.raises(DiskError) as caught:
+        fetch(remote(), tmp_path, "own")
+    assert caught.value.path == tmp_path / "a.bin"
+    assert (tmp_path / "victim").read_text() == "private"
 
 
 def test_get_downloads_verifies_and_imports_once(

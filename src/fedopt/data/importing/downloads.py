@@ -1,7 +1,8 @@
 """Download the public files, with checksums, mirrors and resumed transfers.
 
 Pooch manages the cache and verifies checksums. Its own downloads cannot be resumed, so the transfer is
-implemented here. The environment variable FEDOPT_DATA_URL replaces all addresses by a private mirror.
+implemented here. The size of a file and the rate of its transfer have limits. The environment variable
+FEDOPT_DATA_URL replaces all addresses by a private mirror.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pooch
 import requests
+import urllib3
 
 from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import (
@@ -27,7 +29,7 @@ from fedopt.data.importing.importer import (
 from fedopt.data.store import is_store, open_store
 from fedopt.data.store.locations import data_directory, store_directory
 from fedopt.errors import DataError, FedoptError, RunError, unknown
-from fedopt.files import Log, disk_errors, locked, no_log
+from fedopt.files import Log, disk_errors, locked, no_log, open_without_links
 
 TFF = "https://storage.googleapis.com/tff-datasets-public/"
 FEDML = "https://fedml.s3-us-west-1.amazonaws.com/"  # a mirror of the same archives
@@ -37,7 +39,15 @@ ATTEMPTS = 5
 FIRST_WAIT = 1.0  # seconds before the second attempt; doubled for each further attempt
 TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 CHUNK = 1 << 16
-TEMPORARY_ERRORS = (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError)
+MAX_BYTES = 1 << 30  # of a file; Stack Overflow's may be larger
+MIN_RATE = 10_000.0  # bytes per second, on average over RATE_SECONDS
+RATE_SECONDS = 60.0
+TEMPORARY_ERRORS = (
+    requests.ConnectionError,
+    requests.Timeout,
+    requests.exceptions.ChunkedEncodingError,
+    urllib3.exceptions.HTTPError,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class Remote:
     file: str
     checksum: str
     bases: tuple[str, ...]
+    max_bytes: int = MAX_BYTES
 
 
 SHA256 = {
@@ -60,8 +71,10 @@ SHA256 = {
 }
 
 
-def _tff(*files: str, bases: tuple[str, ...] = (TFF, FEDML)) -> tuple[Remote, ...]:
-    return tuple(Remote(file, f"sha256:{SHA256[file]}", bases) for file in files)
+def _tff(
+    *files: str, bases: tuple[str, ...] = (TFF, FEDML), max_bytes: int = MAX_BYTES
+) -> tuple[Remote, ...]:
+    return tuple(Remote(file, f"sha256:{SHA256[file]}", bases, max_bytes) for file in files)
 
 
 DIGITS = _tff("fed_emnist_digitsonly.tar.bz2", bases=(TFF,))
@@ -71,7 +84,10 @@ REMOTES: dict[str, tuple[Remote, ...]] = {
     "cifar100": _tff("fed_cifar100.tar.bz2"),
     "shakespeare": _tff("shakespeare.tar.bz2"),
     "stackoverflow": _tff(
-        "stackoverflow.tar.bz2", "stackoverflow.word_count.tar.bz2", "stackoverflow.tag_count.tar.bz2"
+        "stackoverflow.tar.bz2",
+        "stackoverflow.word_count.tar.bz2",
+        "stackoverflow.tag_count.tar.bz2",
+        max_bytes=16 * MAX_BYTES,
     ),
 }
 
@@ -92,12 +108,17 @@ def get_dataset(
     if (existing := _existing_import(name, target, remotes, options)) is not None:
         return existing
     downloads = data_directory() / "downloads"
-    paths = [fetch(remote, downloads, name, log, on_progress) for remote in remotes]
+    paths = [fetch(remote, downloads, name, log, on_progress, options.limit_factor) for remote in remotes]
     return import_dataset(name, paths, target, options, log, on_progress)
 
 
 def fetch(
-    remote: Remote, directory: Path, name: str, log: Log = no_log, on_progress: OnProgress = no_progress
+    remote: Remote,
+    directory: Path,
+    name: str,
+    log: Log = no_log,
+    on_progress: OnProgress = no_progress,
+    limit_factor: float = 1.0,
 ) -> Path:
     """Return the path of the file in `directory`. Download it if needed, trying all addresses in order."""
     pooch.get_logger().setLevel("ERROR")  # its messages would interrupt the progress bar
@@ -106,7 +127,7 @@ def fetch(
     with locked(path, log):
         for url in _addresses(remote):
             try:
-                return _retrieve(url, remote, path, log, on_progress)
+                return _retrieve(url, remote, path, log, on_progress, limit_factor)
             except _Unreachable as error:
                 failures.append(str(error))
     raise RunError(
@@ -126,8 +147,11 @@ class _Unreachable(Exception):
     """The file cannot be downloaded from an address."""
 
 
-def _retrieve(url: str, remote: Remote, path: Path, log: Log, on_progress: OnProgress) -> Path:
-    transfer = Transfer(path.with_name(path.name + ".part"), log, on_progress)
+def _retrieve(
+    url: str, remote: Remote, path: Path, log: Log, on_progress: OnProgress, limit_factor: float
+) -> Path:
+    limits = TransferLimits(limit_factor * remote.max_bytes, MIN_RATE / limit_factor)
+    transfer = Transfer(path.with_name(path.name + ".part"), limits, log, on_progress)
     for last in (False, True):
         try:
             with disk_errors(path):
@@ -143,17 +167,26 @@ def _retrieve(url: str, remote: Remote, path: Path, log: Log, on_progress: OnPro
     raise AssertionError("unreachable")
 
 
+class TransferLimits(NamedTuple):
+    """The largest size of a file in bytes, and the lowest rate of its transfer in bytes per second."""
+
+    size: float
+    rate: float
+
+
 class Transfer:
     """A downloader for Pooch that resumes a partial file."""
 
     def __init__(
         self,
         part: Path,
+        limits: TransferLimits,
         log: Log = no_log,
         on_progress: OnProgress = no_progress,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.part, self.log, self.on_progress, self.wait = part, log, on_progress, wait
+        self.part, self.limits = part, limits
+        self.log, self.on_progress, self.wait = log, on_progress, wait
         self.resumed = False
 
     def __call__(self, url: str, output_file: str, manager: Any) -> None:
@@ -185,15 +218,30 @@ class Transfer:
             self._append(response, have if self._is_partial(response, have) else 0)
 
     def _append(self, response: requests.Response, have: int) -> None:
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        with open(self.part, "ab" if have else "wb") as file:
-            for chunk in response.iter_content(CHUNK):
+        length = response.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdecimal() else None
+        self._check_size(total or 0)
+        since, received = time.monotonic(), 0
+        with open(self.part, "ab" if have else "wb", opener=open_without_links) as file:
+            while chunk := response.raw.read1(CHUNK):  # does not wait for a full chunk
                 file.write(chunk)
-                have += len(chunk)
+                have, received = have + len(chunk), received + len(chunk)
                 self.on_progress(self.part.stem, have, total)
+                self._check_size(have)
+                if (seconds := time.monotonic() - since) > RATE_SECONDS:
+                    if received < self.limits.rate * seconds:
+                        raise requests.ConnectionError(
+                            f"slower than {self.limits.rate:,.0f} bytes per second"
+                        )
+                    since, received = time.monotonic(), 0
         if total is not None and have != total:
             raise requests.ConnectionError(f"received {have:,} of {total:,} bytes")
+
+    def _check_size(self, size: int) -> None:
+        if size > self.limits.size:
+            self.part.unlink(missing_ok=True)
+            limit = f"larger than {self.limits.size:,.0f} bytes; --limit-factor raises this limit"
+            raise _Unreachable(f"{self.part.stem} is {limit}")
 
     @staticmethod
     def _is_partial(response: requests.Response, have: int) -> bool:
