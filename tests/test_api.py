@@ -149,3 +149,12 @@ def test_frozen_weights_of_the_file_must_match_the_model(tmp_path: Path) -> None
 def test_dataset_that_is_not_imported_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDOPT_DATA", str(tmp_path))
     assert_refused(lambda: fedopt.run("shakespeare", data="shakespeare"), fedopt.UserError)
+
+
+def test_callback_that_is_no_function_is_refused() -> None:
+    assert_refused(lambda: train(make_task(), callback=3), ConfigError, keys=("callback",))
+    assert_refused(lambda: train(make_task(), callback=[print, "x"]), ConfigError, keys=("callback",))
+
+
+def test_own_task_with_the_name_of_a_built_in_task_is_refused() -> None:
+    assert_refused(lambda: train(make_task(name="so_lr")), ConfigError, keys=("name",))

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
     from fedopt.data.federate import federate
     from fedopt.engine.executors import workers
-    from fedopt.engine.loop import Step
+    from fedopt.engine.loop import Position, Step
+    from fedopt.engine.round import RoundReport
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.callbacks import STOP
     from fedopt.runs.result import RunResult
@@ -46,7 +47,9 @@ __all__ = [
     "FedoptError",
     "LoadedRun",
     "Optimizer",
+    "Position",
     "Round",
+    "RoundReport",
     "RunError",
     "RunGroup",
     "RunRequest",
@@ -79,7 +82,9 @@ _MODULES = {
     "FedoptError": "fedopt.errors",
     "LoadedRun": "fedopt.api",
     "Optimizer": "fedopt.algorithms",
+    "Position": "fedopt.engine.loop",
     "Round": "fedopt.algorithms",
+    "RoundReport": "fedopt.engine.round",
     "RunError": "fedopt.errors",
     "RunGroup": "fedopt.api",
     "RunRequest": "fedopt.api",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 ABSENT = "–"  # shown where there is no value
+_LARGE = 1e9  # numbers from here on are written with an exponent
 _PERCENT_METRICS = ("accuracy", "recall", "precision", "f1")
 
 
@@ -24,8 +25,12 @@ class Unit(NamedTuple):
 
     def format(self, value: float, half_width: float | None = None) -> str:
         """Format a value, with the half-width of its confidence interval if given."""
-        interval = "" if half_width is None else f" ± {half_width * self.factor:,.{self.digits}f}"
-        return f"{value * self.factor:,.{self.digits}f}{interval}{self.suffix}"
+        interval = "" if half_width is None else f" ± {self._number(half_width)}"
+        return f"{self._number(value)}{interval}{self.suffix}"
+
+    def _number(self, value: float) -> str:
+        scaled = value * self.factor
+        return f"{scaled:.3g}" if abs(scaled) >= _LARGE else f"{scaled:,.{self.digits}f}"
 
     def format_difference(self, value: float, half_width: float | None = None) -> str:
         """Format a difference of two values without its unit, with a minus sign if it is negative.
@@ -61,6 +66,8 @@ def metric_unit(metric: str) -> Unit:
     >>> accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
     >>> accuracy.format(0.7941), accuracy.format(0.5, 0.012), mse.format(0.01698)
     ('79.4 %', '50.0 ± 1.2 %', '16.98')
+    >>> metric_unit("loss").format(2.3257e30)
+    '2.33e+30'
     """
     name = re.sub(r"_at_(\d+)$", r"@\1", metric).replace("_", " ")
     if metric == "mse":
@@ -104,7 +111,7 @@ def column_formatter(values: Sequence[float | None]) -> Callable[[float], str]:
     """
     sizes = [abs(value) for value in values if value]
     digits = min(5, max(0, 2 - math.floor(math.log10(min(sizes))))) if sizes else 0
-    return lambda value: f"{value:.3g}" if abs(value) >= 1e9 else f"{value:,.{digits}f}"
+    return lambda value: f"{value:.3g}" if abs(value) >= _LARGE else f"{value:,.{digits}f}"
 
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400

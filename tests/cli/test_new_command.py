@@ -55,3 +55,8 @@ def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     refused(fedopt("new", tmp_path), str(tmp_path), "choose another")
     refused(fedopt("new", tmp_path / "thesis.tex"), "choose another")
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_name_of_an_installed_module_is_refused(tmp_path: Path) -> None:
+    refused(fedopt("new", tmp_path / "torch"), "torch", "choose another")
+    assert not (tmp_path / "torch").exists()

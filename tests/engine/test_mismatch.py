@@ -1,17 +1,20 @@
-"""Outputs of a model that do not match the labels."""
+"""Outputs of a model that do not match the labels, and clients with data of another form."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from own_clients import CLASSES, CLIENTS, FEATURES, TEST, examples, linear, make_task, train
+from own_clients import CLASSES, CLIENTS, FEATURES, TEST, assert_refused, examples, linear, make_task, train
 from torch import nn
 
 import fedopt
 from fedopt.engine.mismatch import explained_mismatch
-from fedopt.errors import ModelError
+from fedopt.errors import ModelError, WorkerError
+from fedopt.tasks import Task
 
 
 @pytest.mark.parametrize("executor", ["serial", "vectorised"])
@@ -75,3 +78,48 @@ def test_shapes_that_do_not_match_are_named(outputs: torch.Tensor, targets: torc
 def test_other_errors_of_a_loss_are_not_changed(outputs: object, targets: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="anything"), explained_mismatch(outputs, targets):
         raise ValueError("anything")
+
+
+def with_examples(client: str, inputs: np.ndarray, targets: np.ndarray) -> Task:
+    return make_task(clients=CLIENTS | {client: (inputs, targets)})
+
+
+def test_client_with_another_width_is_named_with_both_shapes() -> None:
+    task = with_examples("client2", np.ones((5, FEATURES + 1), np.float32), np.zeros(5, np.int64))
+    with pytest.raises(WorkerError) as error:
+        train(task, config={"clients_per_round": 6})
+    assert error.value.client == "client2"
+    assert str(error.value).endswith("its inputs have shape (n, 5), those of the test set (n, 4)")
+
+
+def test_client_with_another_type_of_labels_is_named_with_both_types() -> None:
+    task = with_examples("client2", np.ones((5, FEATURES), np.float32), np.zeros(5))
+    with pytest.raises(ModelError) as error:
+        train(task, config={"clients_per_round": 6})
+    assert error.value.client == "client2"
+    assert str(error.value).endswith("its targets are of type float64, those of the test set int64")
+
+
+def test_test_set_with_another_width_is_compared_with_the_first_client() -> None:
+    task = make_task(test=(np.ones((5, FEATURES + 1), np.float32), np.zeros(5, np.int64)))
+    with pytest.raises(WorkerError) as error:
+        train(task)
+    assert str(error.value).endswith("its inputs have shape (n, 5), those of the first client (n, 4)")
+
+
+def test_regression_loss_on_class_labels_is_explained() -> None:
+    with pytest.raises(ModelError) as error:
+        train(make_task(loss=F.mse_loss))
+    assert error.value.what == "outputs" and "cross_entropy" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"loss": lambda outputs, targets: 1.0}, "loss"),
+        ({"metrics": {"share": lambda outputs, targets: 0.5}}, "share"),
+        ({"model": lambda: 3}, "model"),
+    ],
+)
+def test_function_with_a_wrong_return_type_is_named(changes: dict[str, Any], what: str) -> None:
+    assert_refused(lambda: train(make_task(**changes)), ModelError, what=what)

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 from splits import from_arrays
 from torch import nn
 
-from fedopt.algorithms import Algorithm, ClientResult, Round, fedopt, sgd
+from fedopt.algorithms import Algorithm, ClientResult, Optimizer, Round, fedopt, sgd
 from fedopt.engine.client import ClientWork
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.serial import Serial
@@ -24,6 +24,7 @@ from fedopt.engine.problem import LocalWork
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import as_run, uniform
 from fedopt.engine.worker import ClientJob
+from fedopt.errors import ModelError
 
 COHORT = [
     461,
@@ -227,3 +228,15 @@ def test_transfer_is_four_bytes_per_parameter_client_and_vector(case: str, vecto
     assert [line["bytes_down"] for line in result.train] == [one_way] * 3
     assert [line["bytes_up"] for line in result.train] == [one_way] * 3
     assert [line["bytes_total"] for line in result.train] == [2 * one_way, 4 * one_way, 6 * one_way]
+
+
+@pytest.mark.parametrize("change", [lambda x: x[:5], torch.Tensor.double], ids=["shape", "type"])
+def test_server_that_changes_the_form_of_x_is_refused(change: Any) -> None:
+    def update(x: Any, delta: Any, eta: float, t: int, state: Any) -> Any:
+        return change(x + eta * delta), state
+
+    setup, x = small.setup(Serial())
+    setup = replace(setup, algorithm=fedopt(sgd(), Optimizer(update)))
+    with pytest.raises(ModelError) as error:
+        run_round(setup, setup.algorithm.init(x), 0, 0.1, 1.0)
+    assert error.value.what == "server" and "returned x with shape" in str(error.value)

@@ -22,7 +22,18 @@ class Wider(FrozenLayer):
         self.last = nn.Linear(HIDDEN, CLASSES, bias=False)
 
 
-@pytest.mark.parametrize("change", ["data", "sizes", "ids", "model", "algorithm"])
+class OtherForward(FrozenLayer):
+    """The same parameters as FrozenLayer, with another computation."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.tanh(x))
+
+
+def share_of_zeros(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return (outputs.argmax(1) == 0).float(), torch.ones(len(targets))
+
+
+@pytest.mark.parametrize("change", ["data", "sizes", "ids", "model", "forward", "metrics", "algorithm"])
 def test_resuming_with_other_parts_is_rejected(change: str, tmp_path: Path) -> None:
     def sign(x, delta, eta, t, state):
         return x + eta * torch.sign(delta), state
@@ -36,8 +47,8 @@ def test_resuming_with_other_parts_is_rejected(change: str, tmp_path: Path) -> N
 
         return own_algorithm
 
-    def run(clients=CLIENTS, model=FrozenLayer, update=sign) -> fedopt.RunResult:
-        task = fedopt.own_task(model, F.cross_entropy, clients, TEST)
+    def run(clients=CLIENTS, model=FrozenLayer, update=sign, metrics=None) -> fedopt.RunResult:
+        task = fedopt.own_task(model, F.cross_entropy, clients, TEST, metrics=metrics)
         return fedopt.run(task, algorithm=build(update), rounds=2, config=CONFIG, out=tmp_path / "run")
 
     run()
@@ -47,6 +58,8 @@ def test_resuming_with_other_parts_is_rejected(change: str, tmp_path: Path) -> N
         "sizes": {"clients": {**CLIENTS, "client0": (points[:-1], labels[:-1])}},
         "ids": {"clients": {f"other{name}": value for name, value in CLIENTS.items()}},
         "model": {"model": Wider},
+        "forward": {"model": OtherForward},
+        "metrics": {"metrics": {"zeros": share_of_zeros}},
         "algorithm": {"update": other_sign},
     }[change]
     with pytest.raises(RunDirectoryError) as caught:

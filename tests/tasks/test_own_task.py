@@ -28,7 +28,7 @@ from torch import Tensor, nn
 import fedopt
 from fedopt.data.importing.datasets import ImportOptions, table_columns
 from fedopt.data.importing.importer import import_dataset
-from fedopt.errors import ConfigError, DataError
+from fedopt.errors import ConfigError, DataError, UnknownName
 
 
 def test_run_equals_federated_averaging_by_hand() -> None:
@@ -223,3 +223,7 @@ def test_real_metrics_of_a_regression_are_kept() -> None:
         better="lower",
     )
     assert (task.metric, task.better) == ("absolute_error", "lower")
+
+
+def test_better_must_be_higher_or_lower() -> None:
+    assert_refused(lambda: make_task(better="max"), UnknownName, name="max")

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedopt.algorithms import Algorithm, sgd
+from fedopt.algorithms import fedopt as build_fedopt
 from fedopt.errors import ConfigError, UnknownName, UserError
 from fedopt.tasks import TASKS
 from fedopt.tuning.grid import (
@@ -21,6 +23,7 @@ from fedopt.tuning.grid import (
     paper_grid,
     point_settings,
     read_grid,
+    remove_foreign_axes,
     remove_unused_tau,
 )
 
@@ -214,3 +217,14 @@ def test_conflicting_or_too_large_grid_is_a_config_error(
     with pytest.raises(ConfigError) as error:
         check_grid(grid, settings)
     assert error.value.keys == (key,)
+
+
+def test_axis_of_another_algorithm_is_removed() -> None:
+    grid = {"client_lr": (-1.0, 0.0), "client.alpha": (0.1, 0.5)}
+
+    def own(*, alpha: float = 0.1) -> Algorithm:
+        return build_fedopt(sgd(), sgd())
+
+    assert remove_foreign_axes(grid, TASKS["so_lr"], own, ("fedavg", own)) == grid
+    assert remove_foreign_axes(grid, TASKS["so_lr"], "fedavg", ("fedavg", own)) == {"client_lr": (-1.0, 0.0)}
+    assert remove_foreign_axes(grid, TASKS["so_lr"], "fedavg", ("fedavg",)) == grid  # an error names the key

@@ -147,7 +147,7 @@ def execute_run(
 ) -> RunResult:
     """Execute a prepared run on an open executor. `heading` is shown before its progress."""
     config = prepared.config
-    callbacks = [] if callback is None else [callback] if callable(callback) else list(callback)
+    callbacks = _list_callbacks(callback)
     observers = [combine_callbacks(callbacks)] if callbacks else []
     log: Log = no_log
     with ExitStack() as stack:
@@ -172,6 +172,17 @@ def execute_run(
             tensorboard=tensorboard,
             loggers=loggers,
         )
+
+
+def _list_callbacks(callback: Callback | Sequence[Callback] | None) -> list[Callback]:
+    callbacks = callback if isinstance(callback, Sequence) else [] if callback is None else [callback]
+    for one in callbacks:
+        if not callable(one):
+            raise ConfigError(
+                f"callback is of type {type(one).__name__}; pass a function of a fedopt.Step, or several",
+                keys=("callback",),
+            )
+    return list(callbacks)
 
 
 def default_directory(config: Config, *, several_seeds: bool = False) -> Path:

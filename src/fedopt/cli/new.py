@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -31,13 +33,19 @@ def new(
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UserError(f"{directory} exists and is not an empty directory; choose another one")
     package = package_name(directory.resolve().name)
+    if importlib.util.find_spec(package) is not None:
+        raise UserError(
+            f"Python already has a module named {package}, which the project would hide; choose another name"
+        )
     templates = resources.files("fedopt.cli") / "project"
     for name, template in FILES.items():
         file = directory / name.replace("PACKAGE", package)
         file.parent.mkdir(parents=True, exist_ok=True)
         text = "" if template is None else (templates / template).read_text()
         file.write_text(text.replace("PACKAGE", package))
-    typer.echo(f"created {directory}; next: cd {directory} && python -m pytest, then see README.md")
+    typer.echo(
+        f"created {directory}; next: cd {shlex.quote(str(directory))} && python -m pytest, then see README.md"
+    )
 
 
 def package_name(name: str) -> str:

@@ -153,7 +153,9 @@ def open_clients(clients: Mapping[Any, Any], format: ExampleFormat, structure: S
     """
     by_id = {str(name): data for name, data in clients.items()}
     if len(by_id) < len(clients):
-        raise DataError("two client ids are equal as text; give every client another id")
+        texts = [str(name) for name in clients]
+        repeated = next(text for text in texts if texts.count(text) > 1)
+        raise DataError(f"two client ids are {repeated!r} as text; make the ids unique", client=repeated)
     ids = sorted(by_id)
     data = [by_id[name] for name in ids]
     is_lazy = [isinstance(by_id[name], ClientRows) or is_dataset(by_id[name], name) for name in ids]

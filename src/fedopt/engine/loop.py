@@ -22,10 +22,13 @@ DIVERGENCE_FACTOR = 1e6
 
 
 class Position(NamedTuple):
-    """The position of a run. Together with the clients' table, it is all that a resumed run needs."""
+    """The position of a run: `round` is the number of completed rounds, `state.x` the model as a flat vector.
+
+    Together with the vectors that clients keep, it is all that a resumed run needs.
+    """
 
     round: int  # number of completed rounds
-    state: State
+    state: State  # the server's state; x is the model
     client_schedule: Mapping[str, Any]
     server_schedule: Mapping[str, Any]
     bytes_total: int = 0
@@ -52,12 +55,18 @@ class TrainingPlan:
 
 
 class Step(NamedTuple):
-    """One round and its evaluation, if there is one. The first step of a run has no round (None)."""
+    """One round and its evaluation, as callbacks receive it.
 
-    position: Position
-    report: RoundReport | None
+    A new run begins with a step before the first round, in which `report` and `rates` are None.
+
+        def show(step: fedopt.Step) -> None:
+            print(step.position.round, step.report and step.report.loss, step.evaluation)
+    """
+
+    position: Position  # after the round: position.round, position.state.x
+    report: RoundReport | None  # of the round: report.loss, report.clients, report.rejected
     rates: tuple[float, float] | None  # eta_l, eta
-    evaluation: dict[str, float] | None
+    evaluation: dict[str, float] | None  # loss and metrics if the model was evaluated
 
 
 def start(state: State, plan: TrainingPlan) -> Position:

@@ -1,4 +1,4 @@
-"""Explain why a loss cannot be computed from the outputs of a model and the targets."""
+"""Explain why a loss cannot be computed: outputs that do not match the targets, clients that differ."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
+from fedopt.data import Arrays
 from fedopt.errors import ModelError
 
 
@@ -22,6 +24,24 @@ def explained_mismatch(outputs: Any, targets: Any) -> Iterator[None]:
         if problem:
             raise ModelError(problem, what="outputs") from error
         raise
+
+
+def compare_examples(examples: Arrays, others: Arrays, name: str) -> str:
+    """Describe the first difference in type or shape between examples and those of `name`.
+
+    Return "" if there is none. The number of examples does not count.
+    """
+    titles = ("inputs", "targets") if len(examples) == 2 else [f"array {i}" for i in range(len(examples))]
+    for title, array, other in zip(titles, examples, others, strict=False):
+        if array.dtype.kind != other.dtype.kind and {array.dtype.kind, other.dtype.kind} != {"i", "u"}:
+            return f"its {title} are of type {array.dtype}, those of {name} {other.dtype}"
+        if array.shape[1:] != other.shape[1:]:
+            return f"its {title} have shape {_row_shape(array)}, those of {name} {_row_shape(other)}"
+    return ""
+
+
+def _row_shape(array: np.ndarray) -> str:
+    return f"({', '.join(['n', *map(str, array.shape[1:])])})"
 
 
 @contextmanager
@@ -41,6 +61,8 @@ def _find_mismatch(outputs: Any, targets: Any, message: str) -> str:
         if outputs.shape == targets.shape:
             return ""
         return f"{shapes}; reshape one of them, for example with outputs.squeeze(-1) or targets[:, None]"
+    if "Using a target size" in message:
+        return f"{shapes}; this loss needs equal shapes, and cross_entropy is a loss for class labels"
     if outputs.ndim != 2 or targets.ndim != 1 or len(outputs) != len(targets):
         wanted = outputs.ndim == 2 and len(outputs) == len(targets)
         hint = "class labels need shape (examples,)" if wanted else "classes need outputs (examples, classes)"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedopt.algorithms import Algorithm
 from fedopt.data import Federation
 from fedopt.engine.mismatch import explained_mismatch
+from fedopt.errors import ModelError
 from fedopt.models.fixed_state import FixedState
 from fedopt.tasks.base import Loss, Metric, Prepare, Touched
 from fedopt.tasks.batch import Nested, call_model
@@ -76,6 +77,16 @@ class Problem:
         """Name of the main metric."""
         return next(iter(self.metrics), "loss")
 
+    def losses(self, outputs: Nested, targets: Nested) -> Tensor:
+        """Return the loss of each example, or their mean as a scalar."""
+        with explained_mismatch(outputs, targets):
+            losses = self.loss(outputs, targets)
+        if not isinstance(losses, Tensor):
+            raise ModelError(
+                f"the loss returned a {type(losses).__name__}; it must return a tensor", what="loss"
+            )
+        return losses
+
     def objective(
         self,
         module: nn.Module,
@@ -88,9 +99,7 @@ class Problem:
 
         `weights` are the weights of the rows in the mean loss. None means equal weights.
         """
-        outputs = call_model(module, inputs)
-        with explained_mismatch(outputs, targets):
-            losses = self.loss(outputs, targets)
+        losses = self.losses(call_model(module, inputs), targets)
         mean = losses.mean() if weights is None else (losses * weights).sum()
         objective = mean * examples if self.reduction == "sum" else mean
         if self.penalty is not None:

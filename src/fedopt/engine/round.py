@@ -184,10 +184,18 @@ class _Tally:
 
 def _check_form(before: State, after: State) -> None:
     """Check that the server keeps the form of its state, which resumed runs rely on."""
-    shapes = [{name: v.shape for name, v in flatten(state).items()} for state in (before, after)]
-    if shapes[0] != shapes[1]:
+    expected, returned = flatten(before), flatten(after)
+    if expected.keys() != returned.keys():
         raise ModelError(
-            f"the server's update returned the vectors {', '.join(shapes[1]) or 'none'}, but init made "
-            f"{', '.join(shapes[0])}; give the optimizer an init: fedopt.Optimizer(update, init)",
+            f"the server's update returned the vectors {', '.join(returned) or 'none'}, but init made "
+            f"{', '.join(expected)}; give the optimizer an init: fedopt.Optimizer(update, init)",
             what="server",
         )
+    for name, vector in expected.items():
+        other = returned[name]
+        if (vector.shape, vector.dtype) != (other.shape, other.dtype):
+            raise ModelError(
+                f"the server's update returned {name} with shape {tuple(other.shape)} and type "
+                f"{other.dtype}; expected {tuple(vector.shape)} and {vector.dtype}",
+                what="server",
+            )

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
@@ -18,7 +18,7 @@ from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork, tensors
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
-from fedopt.engine.mismatch import broadcasting_refused, explained_mismatch
+from fedopt.engine.mismatch import broadcasting_refused, compare_examples
 from fedopt.engine.problem import Problem
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import FedoptError, ModelError, WorkerError
@@ -145,9 +145,25 @@ def build_module(problem: Problem) -> nn.Module:
     """
     with single_thread(), seeded(problem.seed, "init"):
         module = problem.model()
+    if not isinstance(module, nn.Module):
+        raise ModelError(
+            f"the model is of type {type(module).__name__}; expected a torch.nn.Module, or a function that "
+            "returns one",
+            what="model",
+        )
     if problem.fixed is not None:
         problem.fixed.apply(module)
     return module
+
+
+def _metric_sums(name: str, value: Any) -> list[float]:
+    """Return the sums of numerator and denominator of a metric."""
+    if not (isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, Tensor) for v in value)):
+        raise ModelError(
+            f"the metric {name!r} must return two tensors, the numerator and the denominator of each example",
+            what=name,
+        )
+    return [float(part.cpu().double().sum()) for part in value]
 
 
 def one_line(error: Exception) -> str:
@@ -213,8 +229,15 @@ class Worker:
         """Name the client whose labels do not match the model."""
         if isinstance(error, ModelError) and error.what == "outputs":
             error.client, error.round, where = self._place(job)
-            error.args = (f"{where}: {error}",)
+            error.args = (f"{where}: {self._data_difference(job) or error}",)
         return error
+
+    def _data_difference(self, job: Job) -> str:
+        """Describe how the examples of a job differ in form from the other split; "" if they do not."""
+        if isinstance(job, SampleJob):
+            return compare_examples(self.sample, self.federation.train.client(0), "the first client")
+        split = self.federation.train if isinstance(job, ClientJob) else getattr(self.federation, job.split)
+        return compare_examples(split.client(job.client), self.sample, "the test set")
 
     def _place(self, job: Job) -> tuple[str | None, int | None, str]:
         """Return the client and the round of a job, and a description of both."""
@@ -232,6 +255,9 @@ class Worker:
         remedy = ""
         if "Expected more than 1 value per channel" in str(error):
             remedy = "; batch normalization needs two examples: set client.drop_last or client.batch_size"
+        difference = self._data_difference(job)
+        if difference:
+            remedy = f"; {difference}"
         failure = WorkerError(f"{where}: {one_line(error)}{remedy}", client=client, round=round)
         failure.add_note(traceback.format_exc())
         return failure
@@ -319,16 +345,15 @@ class Worker:
                 inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
                 outputs = call_model(self.flat.module, inputs)
                 first_check = broadcasting_refused() if start == 0 else nullcontext()
-                with explained_mismatch(outputs, targets), first_check:
-                    losses = self.problem.loss(outputs, targets)
+                with first_check:
+                    losses = self.problem.losses(outputs, targets)
                 examples = count_examples(targets)
                 part = float(losses.cpu().double().sum()) if losses.ndim else float(losses) * examples
                 loss += part
                 # A metric can be a valid number for outputs that are not, such as the largest of NaN scores.
                 undefined = not isfinite(part) and has_nan(outputs)
                 for name, metric in self.problem.metrics.items():
-                    values = [float(value.cpu().double().sum()) for value in metric(outputs, targets)]
-                    sums[name] += np.nan if undefined else values
+                    sums[name] += np.nan if undefined else _metric_sums(name, metric(outputs, targets))
         return EvaluationSums(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
 
     def _check_fixed(self, before: dict[str, tuple[int, int]]) -> None:

@@ -1,4 +1,5 @@
-"""The fingerprint of user-defined parts in run.json: model, data, loss and algorithm. It must not change.
+"""The fingerprint of user-defined parts in run.json: model, data, loss, metrics and algorithm. It must not
+change.
 
 The configuration identifies a built-in task or algorithm. A user's own has only a name, so the fingerprint
 records what the name stands for. Data are identified by ids, sizes and a sample of the examples.
@@ -17,9 +18,9 @@ import numpy as np
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Federation, Split
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import InitialModel, initial_model
+from fedopt.engine.worker import InitialModel, build_module, initial_model
 from fedopt.runs.config import Config
-from fedopt.runs.source_fingerprint import algorithm_fingerprint, source_checksum
+from fedopt.runs.source_fingerprint import algorithm_fingerprint, module_checksum, source_checksum
 from fedopt.tasks import TASKS
 
 Fingerprint = dict[str, Any]  # section -> {name: text}
@@ -40,6 +41,7 @@ def make_fingerprint(
         fingerprint |= _model_fingerprint(problem, initial, is_new)
         fingerprint |= {name: _split_fingerprint(getattr(federation, name)) for name in ("train", "test")}
         fingerprint["loss"] = {"function": source_checksum(problem.loss)}
+        fingerprint["metrics"] = {name: source_checksum(metric) for name, metric in problem.metrics.items()}
     if config.algorithm not in ALGORITHMS:
         fingerprint["algorithm"] = algorithm_fingerprint(problem.algorithm())
     return fingerprint
@@ -71,7 +73,7 @@ def _examples_checksum(split: Split, client: int) -> str:
 
 
 def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool) -> Fingerprint:
-    """Describe the trainable parameters, and type, shape and values of all other tensors.
+    """Describe the layers, the trainable parameters, and type, shape and values of all other tensors.
 
     A factory may draw frozen values at random without the seed of the run. A new run finds such values by
     building a second module, and records no checksum for them: a resumed run uses the stored ones.
@@ -87,6 +89,8 @@ def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool) ->
             name: text + _CHECKSUM + checksums[name] if name in checksums else text
             for name, text in fixed.items()
         },
+        # Last, because the other sections name the tensor that differs.
+        "model": {"structure": module_checksum(build_module(problem))},
     }
 
 
@@ -110,6 +114,9 @@ def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
             difference = _tensor_difference(section, before, now)
         elif section in ("train", "test"):
             difference = _split_difference(section, before, now)
+        elif section == "metrics":
+            changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+            difference = f"the metric {changed[0]!r} is different" if changed else ""
         else:
             changed = [name for name in before if before[name] != now.get(name)]
             difference = f"the {section}'s {changed[0]} is different" if changed else ""

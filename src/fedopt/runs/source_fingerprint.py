@@ -20,10 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedopt.algorithms import Algorithm
 
 _SIMPLE = (type(None), bool, int, float, complex, str, bytes)
+_LAYER_SETTINGS = (*_SIMPLE, tuple, FunctionType, BuiltinFunctionType, partial)
 _FUNCTIONS = ("init", "client", "server")  # of an algorithm
 
 
@@ -39,6 +41,23 @@ def source_checksum(value: Any) -> str:
     digest = hashlib.sha256()
     for text in _describe(value, {}):
         digest.update(f"{text}\n".encode())
+    return digest.hexdigest()
+
+
+def module_checksum(module: nn.Module) -> str:
+    """Return the SHA-256 of a model without its tensors: classes and settings of its layers, and their code.
+
+    Private attributes are left out, because they belong to torch.
+    """
+    digest = hashlib.sha256()
+    for name, layer in module.named_modules():
+        settings = {
+            key: value
+            for key, value in vars(layer).items()
+            if isinstance(value, _LAYER_SETTINGS) and key != "training" and not key.startswith("_")
+        }
+        for text in (name, *_describe(type(layer), {}), *_describe_fields(settings, {})):
+            digest.update(f"{text}\n".encode())
     return digest.hexdigest()
 
 

@@ -6,7 +6,7 @@ A user-defined task is named by a reference such as `my_project.tasks:digits`.
 from dataclasses import replace
 from functools import lru_cache
 
-from fedopt.errors import UserCodeError, unknown
+from fedopt.errors import ConfigError, UserCodeError, unknown
 from fedopt.references import call_user_function, is_reference, load_object
 from fedopt.tasks.base import Task
 from fedopt.tasks.cifar import CIFAR10, CIFAR100
@@ -25,6 +25,10 @@ __all__ = ["PAPER_TASKS", "TASKS", "Task", "find_task"]
 def find_task(task: str | Task) -> Task:
     """Return the task with this name or reference. A task is returned as it is."""
     if isinstance(task, Task):
+        if task.name in TASKS and task is not TASKS[task.name]:
+            raise ConfigError(
+                f"{task.name} is the name of a built-in task; give your task another name", keys=("name",)
+            )
         return task
     if is_reference(task):
         return _load_task(task)

@@ -25,6 +25,9 @@ Metric = Callable[..., tuple[Tensor, Tensor]]
 Touched = Callable[[Arrays, int], tuple[NDArray[np.int64], Arrays]]
 
 
+BETTER = ("higher", "lower")  # whether a higher or a lower metric is better
+
+
 class Rates(NamedTuple):
     """log10 of the paper's best rates for one algorithm on one task."""
 
@@ -91,7 +94,7 @@ class Task:
     loss: Loss
     metrics: Mapping[str, Metric]  # the first is the main metric; without any, it is the loss
     reduction: str = "mean"  # of the loss over a batch; the published rates were tuned for it
-    better: str = "higher"
+    better: str = "higher"  # one of BETTER
     clients_per_round: int = 10  # default if there are no settings
     eval_sample: int = 0  # examples of the test set used during training; 0: all
     full_test_at_end: bool = False  # whether a run on real data ends with the full test set

@@ -17,9 +17,9 @@ from fedopt.data import Arrays, Federation, LabelReader, Split, from_function
 from fedopt.data.client_data import ExampleFormat, is_dataset, open_clients
 from fedopt.data.store import StoredSplit, open_store
 from fedopt.data.structure import Structure
-from fedopt.errors import DataError
+from fedopt.errors import DataError, unknown
 from fedopt.models.flat import check_copyable
-from fedopt.tasks.base import Task
+from fedopt.tasks.base import BETTER, Task
 from fedopt.tasks.batch import Batch, map_tensors
 from fedopt.tasks.metrics import accuracy
 from fedopt.tasks.task_data import stored_labels
@@ -75,6 +75,8 @@ def own_task(
         target: the entry of a dict that holds the targets. With several names, targets are a dict.
         collate_fn: converts a list of items of a dataset to nested tensors; torch's default otherwise.
     """
+    if better not in BETTER:
+        raise unknown("value of better", better, BETTER)
     format = ExampleFormat(target if target is None or isinstance(target, str) else tuple(target), collate_fn)
     federation, structure, first = _open_federation(clients, test, client_ids, format)
     if metrics is None:

@@ -58,6 +58,27 @@ def remove_unused_tau(
     return {axis: values for axis, values in grid.items() if axis != "tau" or has_tau}
 
 
+def remove_foreign_axes(
+    grid: Grid, task: Task, algorithm: AlgorithmChoice, others: Sequence[AlgorithmChoice]
+) -> dict[str, tuple[Value, ...]]:
+    """Return the grid without axes that are keys of one of the `others`, but not of this algorithm."""
+    return {
+        axis: values
+        for axis, values in grid.items()
+        if axis in LOG10_AXES
+        or _has_key(task, algorithm, axis, values[0])
+        or not any(_has_key(task, other, axis, values[0]) for other in others)
+    }
+
+
+def _has_key(task: Task, algorithm: AlgorithmChoice, key: str, value: Value) -> bool:
+    try:
+        resolve(task, algorithm, {key: value})
+    except ConfigError as error:
+        return key not in error.keys
+    return True
+
+
 def check_grid(grid: Grid, settings: Mapping[str, Any]) -> None:
     """Raise an error if a key has two sources of values, or if the grid is too large."""
     keys = [LOG10_AXES.get(axis, axis) for axis in grid]

@@ -15,7 +15,16 @@ from fedopt.references import file_name
 from fedopt.runs.config import short_digest
 from fedopt.runs.prepare import find_source
 from fedopt.tasks import TASKS, Task, find_task
-from fedopt.tuning.grid import Grid, check_axes, check_grid, paper_grid, read_grid, remove_unused_tau
+from fedopt.tuning.grid import (
+    LOG10_AXES,
+    Grid,
+    check_axes,
+    check_grid,
+    paper_grid,
+    read_grid,
+    remove_foreign_axes,
+    remove_unused_tau,
+)
 from fedopt.tuning.scores import check_selection
 
 SEARCHES = ("grid", "halving", "optuna")
@@ -89,11 +98,12 @@ def read_grids(request: SweepRequest) -> dict[str, Grid]:
             grid = paper_grid(task, algorithm, request.settings)
         else:
             grid = remove_unused_tau(given, task, algorithm, request.settings)
+            grid = remove_foreign_axes(grid, task, algorithm, request.algorithms)
         if not grid:
             raise ConfigError(
-                f"the grid has only tau, which {name} does not have; add client_lr or server_lr, or leave "
-                f"{name} out",
-                keys=["server.tau"],
+                f"the grid has only {', '.join(given or ())}, which {name} does not have; add client_lr or "
+                f"server_lr, or leave {name} out",
+                keys=[LOG10_AXES.get(axis, axis) for axis in given or ()],
             )
         check_grid(grid, request.settings)
         grids[name] = grid
@@ -128,15 +138,17 @@ def _check_options(request: SweepRequest) -> None:
 
 
 def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
-    """Return a note for each algorithm whose grid lacks the tau axis that the user gave."""
-    if "tau" not in (_given_grid(request) or ()):
-        return []
-    return [
-        f"{algorithm} has no tau, so its grid has the {math.prod(map(len, grid.values()))} points of "
-        f"{' and '.join(grid)}"
-        for algorithm, grid in grids.items()
-        if "tau" not in grid
-    ]
+    """Return a note for each algorithm whose grid lacks an axis that the user gave."""
+    notes = []
+    for algorithm, grid in grids.items():
+        missing = [axis for axis in _given_grid(request) or () if axis not in grid]
+        if missing:
+            points = math.prod(map(len, grid.values()))
+            notes.append(
+                f"{algorithm} has no {' and no '.join(missing)}, so its grid has the {points} points of "
+                f"{' and '.join(grid)}"
+            )
+    return notes
 
 
 def default_directory(request: SweepRequest, grids: Mapping[str, Grid]) -> Path:
