@@ -106,3 +106,39 @@ def test_table_options_reach_the_import(tmp_path: Path) -> None:
 def test_number_of_test_clients_of_cifar_is_whole(tmp_path: Path, clients: str) -> None:
     with pytest.raises(UserError):
         fedopt_data("import", "cifar10", tmp_path, "--test-clients", clients)
+
+
+def test_control_characters_of_a_manifest_are_not_printed(tmp_path: Path, data: Path) -> None:
+    (tmp_path / "in").mkdir()
+    fedopt_data("import", "emnist", files.hdf5_directory(tmp_path / "in"))
+    path = data / "stores" / "emnist" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["notes"]["title\x1b]0;x\x07"] = "\x1b[2Jcleared\r\nsecond line"
+    manifest["source"][0]["file"] = "a\x1b[31m.h5"
+    manifest["fedopt"] = "1\u202e"
+    path.write_text(json.dumps(manifest))
+    shown = fedopt_data("info", "emnist").stdout
+    assert not {c for c in shown if not c.isprintable()} - {"\n"}
+    assert "\\x1b[2Jcleared\\r\\nsecond line" in shown and "a\\x1b[31m.h5" in shown
+
+
+def test_differences_from_the_published_dataset_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    difference = "train has 6 examples; published: 671,585"
+    for _ in range(2):
+        assert difference in fedopt_data("import", "emnist", files.hdf5_directory(tmp_path / "in")).stderr
+    assert difference in fedopt_data("info", "emnist").stdout
+    assert difference in json.loads(fedopt_data("info", "emnist", "--json").stdout)["differences"]
+
+
+def test_feature_that_numbers_the_rows_is_reported(tmp_path: Path) -> None:
+    rows = "".join(f"{i},{'ab'[i % 2]},{i % 3},{i / 7}\n" for i in range(10))
+    (tmp_path / "t.csv").write_text("index,who,y,x\n" + rows)
+    shown = fedopt_data("import", "own", tmp_path / "t.csv", *COLUMNS, "--to", tmp_path / "s").stderr
+    assert "warning: feature 'index' numbers the rows" in shown
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "nan"])
+def test_limit_factor_that_is_not_positive_is_rejected(tmp_path: Path, factor: str) -> None:
+    with pytest.raises(UserError, match="--limit-factor must be positive"):
+        fedopt_data("import", "emnist", tmp_path, "--limit-factor", factor)

@@ -34,7 +34,7 @@ def limited_memory(path: Path, factor: float) -> Iterator[None]:
     try:
         yield
     except MemoryError:
-        message = f"{path} needs more than {limit / (1 << 30):,.1f} GB of memory; {RAISE_LIMITS}"
+        message = f"{path} needs more than {limit / 1e9:,.1f} GB of memory; {RAISE_LIMITS}"
         raise DataError(message, path=path) from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)

@@ -54,5 +54,5 @@ class Budget:
         """Count bytes that will be unpacked or decoded. Return the exceeded limit, or an empty text."""
         self._used += size
         if self._used > self.bytes:
-            return f"holds more than {self.bytes:,.0f} bytes of data, {MAX_RATIO} times the size of the files"
+            return f"holds more than {self.bytes:,.0f} bytes of data, far more than the size of the files"
         return f"takes longer than {self.seconds:,.0f} seconds to read" if self.is_late else ""

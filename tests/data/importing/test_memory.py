@@ -1,0 +1,29 @@
+"""The limit on the memory of an import."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedopt.data.importing.memory import limited_memory
+from fedopt.errors import DataError
+
+
+def test_allocation_above_the_limit_is_an_error_of_the_file(tmp_path: Path) -> None:
+    """A hundredth of 2 GB are allowed, and 256 MB are requested."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(DataError, match="more than 0.0 GB of memory.*--limit-factor") as caught:
+        with limited_memory(tmp_path, 0.01):
+            np.ones(1 << 28, np.uint8)
+    assert caught.value.path == tmp_path
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert np.ones(1 << 28, np.uint8)[-1] == 1
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e30, float("inf")])
+def test_allocation_below_the_limit_succeeds(tmp_path: Path, factor: float) -> None:
+    with limited_memory(tmp_path, factor):
+        assert np.ones(1 << 28, np.uint8)[-1] == 1
