@@ -8,6 +8,7 @@
         RunDirectoryError  a directory that cannot be used for a run: path
         ModelError         a model, loss or algorithm that breaks its contract: what, client, round
         UserCodeError      a user's module or function failed: reference, path, line
+        ClusterError       a Ray cluster that cannot be used: address, nodes
         MissingExtra       an optional package is not installed: package, extra
       RunError             a correct request that failed (exit code 1)
         Diverged           the updates are no longer finite: round, clients
@@ -97,6 +98,14 @@ class UserCodeError(UserError):
         self.reference = reference  # module:name
         self.path = None if path is None else Path(path)
         self.line = line
+
+
+class ClusterError(UserError):
+    """A Ray cluster cannot be used. `nodes` are the names of the nodes that differ."""
+
+    def __init__(self, message: str, *, address: str | None = None, nodes: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.address, self.nodes = address, tuple(nodes)
 
 
 class MissingExtra(UserError):

@@ -8,8 +8,11 @@ workers, and a worker can send one sum per block.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedopt.algorithms.base import Vector
 from fedopt.models.sparse_rows import SparseRows
@@ -28,6 +31,10 @@ class BlockSum:
         self._sums: _DenseSum | _SparseSum | None = None
         self.weight = 0.0
         self.count = 0  # of clients
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by value, as arrays. The sum on the other side is identical to the bit."""
+        return _unpickle, (self.weight, self.count, [v.numpy() for v in self.vectors()], self.rows())
 
     def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None = None) -> None:
         self._add(weight, vectors, rows)
@@ -53,6 +60,16 @@ class BlockSum:
 
     def rows(self) -> SparseRows | None:
         return None if self._sums is None else self._sums.rows()
+
+
+def _unpickle(
+    weight: float, count: int, arrays: Sequence[NDArray[np.float32]], rows: SparseRows | None
+) -> BlockSum:
+    block = BlockSum()
+    if arrays:
+        block.add(1.0, [torch.tensor(array) for array in arrays], rows)
+    block.weight, block.count = weight, count
+    return block
 
 
 class BlockedMean:

@@ -16,7 +16,7 @@ from fedopt.engine import allocation
 
 _IMPORTED_BY_SERVER = ["fedopt.engine.executors.processes", "fedopt.runs.build_problem"]
 # One thread per worker; the variables are read when a process starts.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -40,8 +40,8 @@ def worker_environment() -> Iterator[None]:
     would unblock the signals.
     """
     resource_tracker.ensure_running()
-    before = {name: os.environ.get(name) for name in _ENVIRONMENT}
-    os.environ.update(_ENVIRONMENT)
+    before = {name: os.environ.get(name) for name in ENVIRONMENT}
+    os.environ.update(ENVIRONMENT)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield

@@ -6,7 +6,6 @@ A key that would be ignored is an error, because it was set by mistake. All prob
 from __future__ import annotations
 
 import difflib
-import hashlib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
@@ -25,6 +24,7 @@ from fedopt.algorithms import (
     keywords,
 )
 from fedopt.algorithms.schedules import SCHEDULES
+from fedopt.data.store.stored import manifest_checksum
 from fedopt.engine.evaluate import LAST_INTERVAL, LONG_INTERVAL, default_interval
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.config import Config, from_document, option_names
@@ -188,10 +188,8 @@ def _square(tau: Any) -> float:
 
 def _manifest_checksum(source: str) -> dict[str, str]:
     """The checksum of a store's manifest, so that a run is not resumed on other data in the same place."""
-    manifest = Path(source) / "manifest.json"
-    if not manifest.is_file():
-        return {}
-    return {"data.manifest": "sha256:" + hashlib.sha256(manifest.read_bytes()).hexdigest()}
+    checksum = manifest_checksum(Path(source))
+    return {} if checksum is None else {"data.manifest": checksum}
 
 
 def _choice(

@@ -12,6 +12,7 @@ cache of the operating system.
 
 from __future__ import annotations
 
+import hashlib
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,6 +173,13 @@ class ClientIds(Sequence[str]):
 def is_store(directory: Path) -> bool:
     """Whether the directory holds a store, which may be damaged."""
     return (directory / MANIFEST).is_file()
+
+
+def manifest_checksum(directory: Path) -> str | None:
+    """Return the checksum of a store's manifest, which lists all files; None if there is no store."""
+    if not is_store(directory):
+        return None
+    return "sha256:" + hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()
 
 
 def open_store(directory: Path) -> Store:

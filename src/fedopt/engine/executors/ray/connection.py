@@ -1,0 +1,169 @@
+"""Connect to a Ray cluster, or start one in this process.
+
+A cluster of this process uses the local cores, listens on the loopback interface only and ends with the
+connection. Ray's messages do not reach the terminal; they are in the logs of the session, /tmp/ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fedopt.errors import ClusterError, missing_extra
+
+LOCAL = "local"
+_SECONDS_TO_ANSWER = 5.0
+# An HTTP/2 client's first bytes: a fixed text and an empty SETTINGS frame, whose type is 4.
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_SETTINGS_TYPE = 4
+
+
+def import_ray() -> Any:
+    """Import Ray without its usage statistics and messages."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_extra("the executor ray", "ray", "ray") from error
+    return ray
+
+
+@contextmanager
+def connected(
+    address: str | None, cores: int, gpus: int = 0, runtime_env: dict[str, Any] | None = None
+) -> Iterator[None]:
+    """Connect to the cluster at `address`, or start one with `cores` and `gpus`, for the time of the block.
+
+    `address` is "auto" or HOST:PORT. A connection that the program has already is used and stays open.
+    """
+    ray = import_ray()
+    if ray.is_initialized():
+        _check_present_connection(ray, address)
+        yield
+        return
+    with _quiet(ray):
+        if address is None:
+            _start(ray, cores, gpus)
+        else:
+            _connect(ray, address, runtime_env)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, cores: int, gpus: int) -> None:
+    constants = ray._private.ray_constants
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = False  # Ray then uses the loopback interface
+    try:
+        ray.init(
+            LOCAL,
+            num_cpus=cores,
+            num_gpus=gpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+        )
+    except Exception as error:
+        raise ClusterError(f"Ray does not start on this machine: {_one_line(error)}") from error
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+def _connect(ray: Any, address: str, runtime_env: dict[str, Any] | None) -> None:
+    found = _find(ray, address)
+    _check_answers(found)
+    try:
+        ray.init(found, log_to_driver=False, logging_level=logging.CRITICAL, runtime_env=runtime_env)
+    except Exception as error:
+        ray.shutdown()
+        raise _connection_error(found, error) from error
+
+
+def _find(ray: Any, address: str) -> str:
+    """Return the cluster's address as HOST:PORT."""
+    if "://" in address:
+        raise ClusterError(
+            f"the Ray address {address!r} is not of the form HOST:PORT or 'auto'; run the command on a machine "
+            "of the cluster and name the port of `ray start --head`, which is 6379 by default",
+            address=address,
+        )
+    try:
+        found = ray._private.services.canonicalize_bootstrap_address(address)
+    except (ValueError, OSError) as error:
+        raise ClusterError(
+            f"the Ray address {address!r} is not of the form HOST:PORT or 'auto'", address=address
+        ) from error
+    if found is None or not found.rpartition(":")[2].isdigit():
+        what = "no Ray cluster is running on this machine" if found is None else f"{address!r} has no port"
+        raise ClusterError(
+            f"{what}; start one with `ray start --head`, or name the address HOST:PORT of its head node",
+            address=address,
+        )
+    return str(found)
+
+
+def _check_answers(address: str) -> None:
+    """Check in a few seconds that a gRPC server answers. Ray itself waits for more than a minute."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER) as connection:
+            connection.sendall(_GREETING)
+            answer = connection.recv(4)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or "no answer"
+        raise ClusterError(
+            f"no Ray cluster answers at {address} ({reason}); check `ray status` on its head node",
+            address=address,
+        ) from error
+    if len(answer) < 4 or answer[3] != _SETTINGS_TYPE:
+        raise ClusterError(f"{address} is not the address of a Ray cluster", address=address)
+
+
+def _connection_error(address: str, error: Exception) -> ClusterError:
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    for cause in causes:
+        if "Version mismatch" in str(cause):
+            return ClusterError(
+                f"this process and the Ray cluster at {address} have different versions: "
+                f"{_one_line(causes[-1]).partition('Version mismatch: ')[2]}; install the same ones everywhere",
+                address=address,
+            )
+    return ClusterError(
+        f"cannot connect to the Ray cluster at {address}: {_one_line(causes[-1])}; the command must run on "
+        "a machine of the cluster",
+        address=address,
+    )
+
+
+def _check_present_connection(ray: Any, address: str | None) -> None:
+    present = ray.get_runtime_context().gcs_address
+    if address not in (None, "auto", present):
+        raise ClusterError(
+            f"this program is connected to the Ray cluster at {present}, not to {address}; leave the address "
+            "out, or call ray.shutdown() first",
+            address=str(address),
+        )
+
+
+@contextmanager
+def _quiet(ray: Any) -> Iterator[None]:
+    """Keep Ray from printing errors of nodes to stdout, which `log_to_driver` does not prevent."""
+    worker = ray._private.worker
+    before = worker._worker_logs_enabled
+    worker._worker_logs_enabled = False
+    try:
+        yield
+    finally:
+        worker._worker_logs_enabled = before
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
