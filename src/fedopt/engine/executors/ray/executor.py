@@ -100,8 +100,9 @@ class RayExecutor:
         answers = self._run([piece for block in blocks for piece in block], sent, kept)
         for block in blocks:
             if block[0].is_block:
-                result: BlockResult = next(answers)
-                yield result._replace(kept={i: to_vectors(arrays) for i, arrays in result.kept.items()})
+                answer = next(answers)
+                kept_vectors = {client: to_vectors(arrays) for client, arrays in answer.kept.items()}
+                yield answer._replace(kept=kept_vectors)
                 continue
             result = BlockResult([], BlockSum(), {})
             for _ in block:
