@@ -94,6 +94,8 @@ def compare(
     tensorboard: bool = False,
     log: Sequence[str] = (),
     device: str = "cpu",
+    ray_address: str | None = None,
+    ray_gpus: float | None = None,
     progress: bool | None = None,
 ) -> RunGroup:
     """Train a task with several algorithms and write `OUT/report.html`. The same call resumes it.
@@ -102,8 +104,8 @@ def compare(
     comparison.
 
     Args:
-        task, rounds, config, data, executor, workers, tensorboard, log, device, progress: as in
-            `fedopt.run`.
+        task, rounds, config, data, executor, workers, tensorboard, log, device, ray_address, ray_gpus,
+            progress: as in `fedopt.run`.
         algorithms: names, references such as "my_project.algorithms:feddyn", `Algorithm` objects, or
             functions that build one; or a mapping from these to the configuration of each.
         seed: the seed of all runs.
@@ -123,7 +125,7 @@ def compare(
     if not isinstance(algorithms, Mapping) and len(own) < len(algorithms):
         raise ConfigError("an algorithm is listed twice; use each once", keys=("algorithms",))
     settings = merge_settings(config, rounds=rounds, seed=seed)
-    options = ExecutorOptions(executor, workers, device)
+    options = ExecutorOptions(executor, workers, device, ray_address, ray_gpus)
     requests = [
         RunRequest(
             task,

@@ -45,6 +45,8 @@ def run(
     tensorboard: bool = False,
     log: Sequence[str | RunLogger] = (),
     device: str = "cpu",
+    ray_address: str | None = None,
+    ray_gpus: float | None = None,
     progress: bool | None = None,
 ) -> RunResult:
     """Train a task with a federated algorithm.
@@ -59,10 +61,10 @@ def run(
         seed: seed of everything random.
         config: configuration with dotted keys as in `config.toml`, for example {"client.lr": 0.1}.
         data: "synthetic", an imported dataset or its directory; for named tasks only.
-        executor: "serial" (default), "processes" (default in a `fedopt.workers` block) or "vectorised".
-            With "processes", a script needs the usual `if __name__ == "__main__":`, and a small run does
-            not use the workers. With "vectorised", clients train many at a time; results are equal up to
-            rounding.
+        executor: "serial" (default), "processes" (default in a `fedopt.workers` block), "vectorised" or
+            "ray". With "processes", a script needs the usual `if __name__ == "__main__":`, and a small run
+            does not use the workers. With "vectorised", clients train many at a time; results are equal up
+            to rounding. With "ray", clients train on a Ray cluster.
         workers: number of worker processes; one per core by default.
         out: run directory. An existing run is resumed.
         init: safetensors file with the initial weights.
@@ -78,7 +80,9 @@ def run(
         log: loggers: "tensorboard" (event files in the run directory), "wandb", "mlflow", or objects with
             the methods of `RunLogger`. A resumed run logs each round once.
         device: "cpu", "cuda", "mps", or "auto" for the best one available. Other devices than the CPU
-            imply "vectorised".
+            imply "vectorised", except with "ray".
+        ray_address: "auto" or HOST:PORT of a Ray cluster; by default, "ray" starts one in this process.
+        ray_gpus: number of GPUs that a Ray worker reserves; by default one if `device` is not the CPU.
         progress: whether to show progress on stderr; by default if it is a terminal.
     """
     loggers = create_loggers(log)
@@ -90,7 +94,7 @@ def run(
         settings,
         data,
         None if init is None else Path(init),
-        ExecutorOptions(executor, workers, device),
+        ExecutorOptions(executor, workers, device, ray_address, ray_gpus),
         tensorboard,
     )
     return run_prepared(

@@ -35,12 +35,24 @@ Workers = Annotated[int | None, typer.Option(help="Number of worker processes; d
 ExecutorName = Annotated[
     str,
     typer.Option(
-        "--executor", help="processes or serial (identical results), or vectorised (equal up to rounding)."
+        "--executor",
+        help="processes, serial or ray (identical results), or vectorised (equal up to rounding).",
     ),
 ]
 Device = Annotated[
     str,
     typer.Option(help="cpu, cuda, mps or auto. Devices other than the CPU imply --executor vectorised."),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="Ray cluster: 'auto' or HOST:PORT; by default, --executor ray starts one in this process.",
+        metavar="ADDRESS",
+    ),
+]
+RayGpus = Annotated[
+    float | None,
+    typer.Option(help="GPUs that a Ray worker reserves; default: 1 if --device is not the CPU."),
 ]
 Data = Annotated[
     str | None,

@@ -16,6 +16,8 @@ from fedopt.cli.options import (
     Init,
     Json,
     LogOption,
+    RayAddress,
+    RayGpus,
     Rounds,
     RunArgument,
     Seed,
@@ -64,6 +66,8 @@ def run(
     tensorboard: TensorBoard = False,
     log: LogOption = None,
     device: Device = "cpu",
+    ray_address: RayAddress = None,
+    ray_gpus: RayGpus = None,
     show_config: Annotated[
         bool, typer.Option(help="Print the resolved configuration with a description of every key, and stop.")
     ] = False,
@@ -84,7 +88,7 @@ def run(
         parse_set_options(settings, rounds, seed),
         data,
         init,
-        ExecutorOptions(executor, workers, device),
+        ExecutorOptions(executor, workers, device, ray_address, ray_gpus),
         tensorboard,
         loggers,
     )
@@ -136,6 +140,8 @@ def compare(
     tensorboard: TensorBoard = False,
     log: LogOption = None,
     device: Device = "cpu",
+    ray_address: RayAddress = None,
+    ray_gpus: RayGpus = None,
     as_json: Json = False,
 ) -> None:
     """Train TASK with several algorithms. Prints a table and writes DIR/report.html."""
@@ -147,7 +153,7 @@ def compare(
     names = [name.strip() for name in algorithms.split(",") if name.strip()]
     tensorboard, loggers = parse_log_option(log, tensorboard)
     several_seeds = parse_seed_option(seeds, seed, settings or [])
-    options = ExecutorOptions(executor, workers, device)
+    options = ExecutorOptions(executor, workers, device, ray_address, ray_gpus)
     requests = [
         api.RunRequest(
             task,

@@ -88,6 +88,7 @@ def _train(run: OpenedRun, executor: Executor, last: int, on_step: Callback | No
         return recorder.pause("pruned")
     if recorder.position.round:
         log(f"continuing after round {recorder.position.round}")
+    executor.report_to(log)
     executor.start()  # workers start while the sample is read or generated
     executor.load(recorder.problem, run.data.federation, run.data.sample)
     setup = run.setup(executor)

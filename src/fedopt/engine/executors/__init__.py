@@ -3,6 +3,7 @@
 serial       in this process, one client after the other
 processes    in worker processes with one thread each; equal to `serial` to the bit
 vectorised   many clients at once on one device; equal to `serial` up to rounding
+ray          on the machines of a Ray cluster; equal to `serial` to the bit
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, unknown
 
-EXECUTORS = ("processes", "serial", "vectorised")
+EXECUTORS = ("processes", "serial", "vectorised", "ray")
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,21 @@ class ExecutorOptions:
     name: str | None = None  # None: "processes" in a `workers` block and "serial" elsewhere
     workers: int | None = None  # None: one per core
     device: str = "cpu"
+    ray_address: str | None = None  # "auto" or HOST:PORT; None: a cluster in this process
+    ray_gpus: float | None = None  # that a worker reserves; None: one if the device is not the CPU
 
     @property
     def vectorised(self) -> str | None:
         """The device of the vectorised executor, or None if another executor is used.
 
-        The vectorised executor is used on every device except the CPU, and on the CPU on request.
+        The vectorised executor is used on every device except the CPU, and on the CPU on request. The device
+        of a Ray worker is that of its node.
         """
-        from fedopt.engine.executors.devices import choose_device
+        from fedopt.engine.executors.devices import check_device, choose_device
+
+        if self.name == "ray":
+            check_device(self.device, local=False)
+            return None if self.device == "cpu" else self.device
 
         device = choose_device(self.device)
         return device if device != "cpu" or self.name == "vectorised" else None
@@ -91,6 +99,7 @@ def open_executor(options: ExecutorOptions, vectorised: str | None = None) -> It
     if name not in EXECUTORS:
         raise unknown("executor", name, EXECUTORS)
     _check_count(workers)
+    _check_ray_options(options, name)
     shared = _shared[-1] if _shared and name == "processes" and not device else None
     if shared is not None and not shared.in_use:  # a callback may start a run inside a run
         if workers not in (None, shared.count):
@@ -106,7 +115,12 @@ def open_executor(options: ExecutorOptions, vectorised: str | None = None) -> It
             shared.in_use = False
         return
     executor: Executor
-    if device or name == "vectorised":
+    if name == "ray":
+        from fedopt.engine.executors.ray.executor import RayExecutor
+
+        gpus = options.ray_gpus if options.ray_gpus is not None else (1.0 if device else 0.0)
+        executor = RayExecutor(workers, options.ray_address, device, gpus)
+    elif device or name == "vectorised":
         from fedopt.engine.executors.vectorised import Vectorised
 
         executor = Vectorised(device or "cpu")
@@ -120,6 +134,15 @@ def open_executor(options: ExecutorOptions, vectorised: str | None = None) -> It
         yield executor
     finally:
         executor.close()
+
+
+def _check_ray_options(options: ExecutorOptions, name: str) -> None:
+    given = {"ray_address": options.ray_address, "ray_gpus": options.ray_gpus}
+    unused = [key for key, value in given.items() if value is not None and name != "ray"]
+    if unused:
+        raise ConfigError(f"{unused[0]} needs the executor ray, not {name}; set executor=ray", keys=unused)
+    if options.ray_gpus is not None and options.ray_gpus <= 0:
+        raise ConfigError(f"ray_gpus must be greater than 0, got {options.ray_gpus}", keys=("ray_gpus",))
 
 
 def _check_count(workers: int | None) -> None:

@@ -10,6 +10,7 @@ from fedopt.data import Arrays, Federation
 from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, ClientReport, Job
+from fedopt.files import Log
 
 Kept = Callable[[int], tuple[Vector, ...] | None]  # returns the vectors that the client at a position kept
 
@@ -39,6 +40,9 @@ class Executor(Protocol):
     @property
     def is_started(self) -> bool:
         """Whether the executor can run jobs without starting worker processes."""
+
+    def report_to(self, log: Log) -> None:
+        """Send messages about workers, such as one that was lost, to `log`."""
 
     def start(self) -> None:
         """Start the workers, if any, without waiting for them. `load` does this too."""

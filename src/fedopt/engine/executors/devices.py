@@ -18,10 +18,16 @@ def _available_devices() -> list[str]:
     return [name for name, present in available.items() if present]
 
 
+def check_device(name: str, *, local: bool = True) -> None:
+    """Check the name of a device. On other machines, "auto" could choose different devices."""
+    allowed = DEVICES if local else tuple(device for device in DEVICES if device != "auto")
+    if name not in allowed:
+        raise unknown("device", name, allowed)
+
+
 def choose_device(name: str) -> str:
     """Return the device of that name; "auto" is the first available one in order of preference."""
-    if name not in DEVICES:
-        raise unknown("device", name, DEVICES)
+    check_device(name)
     available = _available_devices()
     if name == "auto":
         return available[0]

@@ -33,6 +33,7 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Worker, initial_model, one_line
 from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import FedoptError, ModelError, WorkerError
+from fedopt.files import Log
 
 _ROW_ALIGNMENT = 16  # floats: rows of shared vectors start at multiples of 64 bytes
 _MAX_DEATHS_PER_JOB = 3
@@ -120,6 +121,9 @@ class Processes:
     @property
     def is_started(self) -> bool:
         return bool(self._workers)
+
+    def report_to(self, log: Log) -> None:
+        pass
 
     def start(self) -> None:
         """Start the workers without waiting for them."""

@@ -11,6 +11,7 @@ from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, Worker
+from fedopt.files import Log
 
 
 class Serial:
@@ -18,6 +19,9 @@ class Serial:
 
     fallback_reason = ""
     is_started = True
+
+    def report_to(self, log: Log) -> None:
+        pass
 
     def start(self) -> None:
         pass

@@ -30,6 +30,7 @@ from fedopt.engine.executors.devices import full_precision
 from fedopt.engine.executors.stacking import GradientReply, GradientRequest, StackedModel
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker, one_line, seeded
+from fedopt.files import Log
 from fedopt.models.capabilities import has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
@@ -138,6 +139,9 @@ class Vectorised:
     @property
     def fallback_reason(self) -> str:
         return self._worker.fallback_reason
+
+    def report_to(self, log: Log) -> None:
+        pass
 
     def start(self) -> None:
         pass

@@ -89,8 +89,8 @@ def _find(ray: Any, address: str) -> str:
     """Return the cluster's address as HOST:PORT."""
     if "://" in address:
         raise ClusterError(
-            f"the Ray address {address!r} is not of the form HOST:PORT or 'auto'; run the command on a machine "
-            "of the cluster and name the port of `ray start --head`, which is 6379 by default",
+            f"the Ray address {address!r} is not of the form HOST:PORT or 'auto'; run the command on a "
+            "machine of the cluster and name the port of `ray start --head`, which is 6379 by default",
             address=address,
         )
     try:
@@ -131,9 +131,10 @@ def _connection_error(address: str, error: Exception) -> ClusterError:
         causes.append(cause)
     for cause in causes:
         if "Version mismatch" in str(cause):
+            versions = _one_line(cause).partition("Version mismatch: ")[2]
             return ClusterError(
-                f"this process and the Ray cluster at {address} have different versions: "
-                f"{_one_line(causes[-1]).partition('Version mismatch: ')[2]}; install the same ones everywhere",
+                f"this process and the Ray cluster at {address} have different versions: {versions}; install "
+                "the same ones everywhere",
                 address=address,
             )
     return ClusterError(

@@ -30,6 +30,7 @@ from fedopt.engine.executors.ray.user_code import runtime_env
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, Job, one_line
 from fedopt.errors import FedoptError, ModelError, WorkerError
+from fedopt.files import Log, no_log
 
 _PIECES_PER_SLOT = 4  # that may be running or unused
 _SECONDS_BETWEEN_CHECKS = 0.2  # for stragglers and new slots
@@ -56,10 +57,17 @@ class RayExecutor:
         self._connection = ExitStack()
         self._slots: Slots | None = None
         self._broadcasts = 0
+        self._log: Log = no_log
 
     @property
     def is_started(self) -> bool:
-        return self._slots is not None
+        """True: a run that asks for a cluster uses it, even if it is small."""
+        return True
+
+    def report_to(self, log: Log) -> None:
+        self._log = log
+        if self._slots is not None:
+            self._slots.log = log
 
     def start(self) -> None:
         """Connect to the cluster, or start one."""
@@ -70,6 +78,7 @@ class RayExecutor:
             code = runtime_env() if self._address else None
             self._connection.enter_context(connected(self._address, cores, gpus, code))
             self._slots = Slots(ray, self._workers, self._device, self._gpus)
+            self._slots.log = self._log
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         self.start()

@@ -53,7 +53,7 @@ def split_cohort(jobs: Sequence[Job], steps: Sequence[int], slots: int) -> list[
 
 
 def split_blocks(jobs: Sequence[Job], steps: Sequence[int]) -> list[list[Piece]]:
-    """Divide the clients of a round into whole blocks, for slots that train the clients of a block at once."""
+    """Divide the clients of a round into whole blocks, for slots that train a block at once."""
     return split_cohort(jobs, steps, slots=1)
 
 

@@ -215,5 +215,3 @@ class Slots:
     def close(self) -> None:
         for handle in list(self._handles):
             self.remove(handle)
-
-
