@@ -15,7 +15,7 @@ _STRAGGLER_SECONDS = 1.0  # shorter delays do not matter
 _MIN_TIMES = 3  # finished pieces before a median is used
 
 
-class StepTimes:
+class PieceTimes:
     """Seconds per local step of the pieces that finished last."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Attempts:
     At most `window` pieces run ahead of the oldest unused answer, so memory does not grow with the cohort.
     """
 
-    def __init__(self, pieces: Sequence[Piece], window: int, times: StepTimes) -> None:
+    def __init__(self, pieces: Sequence[Piece], window: int, times: PieceTimes) -> None:
         self._pieces = pieces
         self._window = window
         self._times = times

@@ -21,7 +21,7 @@ from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.executors import available_cores
 from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import add_client
-from fedopt.engine.executors.ray.attempts import MAX_DEATHS, Attempts, StepTimes
+from fedopt.engine.executors.ray.attempts import MAX_DEATHS, Attempts, PieceTimes
 from fedopt.engine.executors.ray.connection import connected, import_ray
 from fedopt.engine.executors.ray.pieces import Piece, split_blocks, split_cohort, split_evaluation
 from fedopt.engine.executors.ray.slot import to_arrays, to_vectors
@@ -94,7 +94,7 @@ class RayExecutor:
             ) from error
         self._returned = len(problem.algorithm().returns)
         self._local, self._split = problem.local, federation.train
-        self._times = StepTimes()
+        self._times = PieceTimes()
         self._slots.load(pickled, sample, manifest_checksum(Path(federation.source)))
 
     def share(self, x: Vector) -> Vector:
