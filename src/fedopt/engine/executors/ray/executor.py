@@ -85,7 +85,7 @@ class RayExecutor:
         assert self._slots is not None
         ray = import_ray()
         try:
-            pickled = ray.cloudpickle.dumps(problem)
+            reference = ray.put(problem)
         except Exception as error:
             raise ModelError(
                 f"part of this problem cannot be sent to other processes ({one_line(error)}); define it at "
@@ -95,7 +95,7 @@ class RayExecutor:
         self._returned = len(problem.algorithm().returns)
         self._local, self._split = problem.local, federation.train
         self._times = PieceTimes()
-        self._slots.load(pickled, sample, manifest_checksum(Path(federation.source)))
+        self._slots.load(reference, ray.put(sample), manifest_checksum(Path(federation.source)))
 
     def share(self, x: Vector) -> Vector:
         return x.clone()

@@ -6,7 +6,6 @@ Vectors travel as NumPy arrays, which Ray stores without a copy.
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays
 from fedopt.data.store.stored import manifest_checksum
 from fedopt.engine.executors.base import BlockResult, Executor
+from fedopt.engine.executors.ray.connection import import_ray
 from fedopt.engine.executors.ray.nodes import Environment, read_environment
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.worker import Job, one_line
@@ -53,15 +53,15 @@ class Slot:
         """Return the software of this process."""
         return read_environment()
 
-    def load(self, problem: bytes, sample: Arrays) -> Loaded | FedoptError:
-        """Open the data and build the model of a pickled problem."""
+    def load(self, references: Sequence[Any], sample: Arrays) -> Loaded | FedoptError:
+        """Open the data and build the model of a problem, given as a list with one reference."""
         try:
-            loaded = pickle.loads(problem)
+            [problem] = import_ray().get(references)
         except Exception as error:  # a module that this node cannot import
             return WorkerError(f"this node cannot import part of the problem: {one_line(error)}")
         try:
-            federation = loaded.federation()
-            self._executor.load(loaded, federation, sample)
+            federation = problem.federation()
+            self._executor.load(problem, federation, sample)
         except FedoptError as error:
             return error
         except Exception as error:  # in the user's model or data

@@ -69,10 +69,13 @@ class Slots:
         """Number of slots that can run work."""
         return sum(handle.loading is None for handle in self._handles)
 
-    def load(self, problem: bytes, sample: Any, checksum: str | None) -> None:
-        """Load a problem on all slots. Raise an error that names the nodes that cannot take part."""
+    def load(self, problem: Any, sample: Any, checksum: str | None) -> None:
+        """Load a problem on all slots. Raise an error that names the nodes that cannot take part.
+
+        `problem` and `sample` are references.
+        """
         self._check_limit()
-        self._problem = (self._ray.put(problem), self._ray.put(sample))
+        self._problem = ([problem], sample)  # Ray does not open references in a list
         self._checksum = checksum
         self._refused.clear()
         for handle in self._handles:
