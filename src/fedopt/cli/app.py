@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
 from fedopt.cli import bench, data, new, reproduce, resume, runs, sweep
 from fedopt.cli.options import typed_command
+from fedopt.cli.streams import StandardStreams
 from fedopt.engine.allocation import keep_freed_memory
 from fedopt.errors import FedoptError, UserCodeError, UserError
 from fedopt.formatting import printable
@@ -58,27 +59,30 @@ app.add_typer(data.app, name="data")
 def main() -> None:
     """Run a command.
 
-    Exit codes: 0 success, 1 failed run, 2 invalid request, 128 + n ended by signal n (130 for Ctrl-C).
+    Exit codes: 0 success, 1 failed run, 2 invalid request, 128 + n ended by signal n (130 for Ctrl-C, 141 if
+    the reader of the output has ended).
     """
     keep_freed_memory()
-    for stream in (sys.stdout, sys.stderr):  # a file name or a locale may not be UTF-8
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    with SignalHandler() as signals:
+    with StandardStreams() as streams, SignalHandler() as signals:
         try:
             _run_command()
         except BaseException:
-            if signals.exit_code is None:
+            if signals.exit_code is None and streams.exit_code is None:
                 raise
-    if signals.exit_code is not None:
-        with suppress(OSError):  # the terminal may be gone
-            typer.echo(f"interrupted; to resume: {typed_command()}", err=True)
-        sys.exit(signals.exit_code)
+        if signals.exit_code is not None:
+            with suppress(KeyboardInterrupt):  # nobody may read the message
+                typer.echo(f"interrupted; to resume: {typed_command()}", err=True)
+    exit_code = signals.exit_code or streams.exit_code
+    if exit_code is not None:
+        sys.exit(exit_code)
 
 
 def _run_command() -> None:
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except FedoptError as error:
         if "--debug" in sys.argv:
             raise
@@ -87,12 +91,10 @@ def _run_command() -> None:
         message = "\n".join(map(printable, str(error).split("\n")))
         typer.echo(f"{kind}: {message}{hint}", err=True)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        sys.exit(0)  # for example `fedopt tasks | head`
-    except OSError as error:  # invalid paths and disk errors are reported in one line
-        if "--debug" in sys.argv or error.filename is None:
+    except OSError as error:  # invalid paths, disk errors and exhausted resources are reported in one line
+        if "--debug" in sys.argv:
             raise
-        typer.echo(
-            f"failed: {printable(str(error.filename))}: {error.strerror}; --debug shows where", err=True
-        )
+        where = "" if error.filename is None else f"{printable(str(error.filename))}: "
+        remedy = "; raise the limit with ulimit -n" if error.errno == errno.EMFILE else ""
+        typer.echo(f"failed: {where}{error.strerror or error}{remedy}; --debug shows where", err=True)
         sys.exit(1)
