@@ -29,8 +29,11 @@ def no_log(message: str) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step. If writing fails, the old file remains."""
-    data = content.encode() if isinstance(content, str) else content
+    """Replace `path` by `content` in one step. If writing fails, the old file remains.
+
+    Characters without a UTF-8 encoding, which file names may contain, are escaped.
+    """
+    data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     temporary = temporary_path(path)
     with disk_errors(path):
         try:

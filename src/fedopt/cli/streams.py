@@ -36,8 +36,8 @@ class StandardStreams:
         for stream in self._before:
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors=_REPLACEMENT)
-        sys.stdout = _Stream(sys.stdout, self._handle_output_error)  # type: ignore[assignment]
-        sys.stderr = _Stream(sys.stderr, self._handle_message_error)  # type: ignore[assignment]
+        sys.stdout = _Stream(sys.stdout, self._handle_output_error)
+        sys.stderr = _Stream(sys.stderr, self._handle_message_error)
         return self
 
     def __exit__(self, *error: object) -> None:

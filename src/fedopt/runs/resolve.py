@@ -81,6 +81,9 @@ def resolve(
         del values["client.epochs"]
     problems += _conflicts(task, algorithm, settings, values)
     problems += _task_option_problems(task, settings, defaults, values)
+    problems += [
+        (key, f"{key} is not valid UTF-8: {value!r}") for key, value in values.items() if _is_not_utf8(value)
+    ]
     try:
         config = from_document(_nested(values), entry)
     except ValidationError as error:
@@ -90,6 +93,15 @@ def resolve(
         messages = "; ".join(message for _, message in problems)
         raise ConfigError(f"configuration: {count}{messages}", keys=dict(problems))
     return config
+
+
+def _is_not_utf8(value: object) -> bool:
+    """Whether a value cannot be written to config.toml, for example the name of a directory."""
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _defaults(

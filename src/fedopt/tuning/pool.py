@@ -23,6 +23,7 @@ import torch
 from fedopt.engine.executors import available_cores
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.stopped_processes import StoppedProcesses, continue_stopped
 from fedopt.engine.worker_server import worker_environment
 from fedopt.errors import WorkerError
 from fedopt.runs.directory import remove_temporary_files
@@ -63,9 +64,9 @@ class SequentialBackend:
 class TrialPool:
     """Runs work items on several processes, each item on one core.
 
-    If a worker dies, the pool is restarted and its unfinished items resume from their checkpoints.
-    When the pool is closed or the main process dies, workers write a checkpoint of the last finished round
-    and end.
+    If a worker dies or stays stopped, the pool is restarted and its unfinished items resume from their
+    checkpoints. When the pool is closed or the main process dies, workers write a checkpoint of the last
+    finished round and end.
     """
 
     def __init__(self, workers: int | None, progress: SweepProgress) -> None:
@@ -74,6 +75,7 @@ class TrialPool:
         # Without a lock, which a killed worker could hold forever. A lost increment is harmless.
         self._rounds_run = self._context.RawValue("q", 0)
         self._executor: ProcessPoolExecutor | None = None
+        self._stopped = StoppedProcesses()
 
     def __enter__(self) -> TrialPool:
         return self
@@ -88,6 +90,7 @@ class TrialPool:
             while waiting or running:
                 self._submit(waiting, running, deaths)
                 done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                self._stopped.kill_stopped(_child_pids())
                 if any(_is_lost(future) for future in done):
                     self._stop()  # joins all workers, then every future is done
                     done = set(running)
@@ -150,8 +153,13 @@ class TrialPool:
         """End all workers. Trials that are running can resume after their last finished round."""
         if self._executor is not None:
             self._stop_sender.close()
+            continue_stopped(_child_pids())
             self._executor.shutdown(cancel_futures=True)
             self._executor = None
+
+
+def _child_pids() -> list[int]:
+    return [child.pid for child in multiprocessing.active_children() if child.pid is not None]
 
 
 def _is_lost(future: Future[None]) -> bool:
