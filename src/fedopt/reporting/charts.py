@@ -1,4 +1,4 @@
-"""The three charts of the report: lines, bands, axes and notes. The page's script only draws them.
+"""The data of the charts: lines with their bands, axes and formats.
 
 A configuration with several seeds is drawn as the mean at the rounds that all seeds have, with a band for
 its 95 % confidence interval.
@@ -6,31 +6,84 @@ its 95 % confidence interval.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedopt.analysis.run_numbers import bytes_sent
 from fedopt.analysis.seeds import confidence_interval
 from fedopt.analysis.summary import Comparison, Summary
+from fedopt.display.line_styles import LineStyle
 from fedopt.formatting import is_fraction, metric_unit
-from fedopt.reporting.line_styles import LineSelection, LineStyle
+from fedopt.reporting.line_selection import LineSelection
 from fedopt.runs.records import RunRecord
 
 SMOOTHED_SHARE = 12  # the moving average spans a twelfth of the longest run
 MAX_WINDOW = 25  # rounds
-WIDE_SPAN = 100.0  # values that span a larger factor get a logarithmic axis
-GREY_POINTS = 100  # maximum points of a grey line
-HEADROOM = 0.05  # of the axis, above and below the lines
+WIDE_SPAN = 100.0  # losses and errors that span a larger factor get a logarithmic axis
+TRIAL_POINTS = 100  # maximum points of the thin line of a trial
 
-Line = dict[str, Any]
-Chart = dict[str, Any]
-Axis = dict[str, Any]
 
-FROM_ZERO: Axis = {"rangemode": "tozero", "tickformat": ",~r"}
-ROUNDS: Axis = FROM_ZERO | {"title": "Round", "unifiedhovertitle": {"text": "round %{x}"}}
-MEGABYTES: Axis = FROM_ZERO | {"title": "Communication (MB)"}
+class LegendEntry(NamedTuple):
+    name: str
+    style: LineStyle
+
+
+class ChartLine(NamedTuple):
+    """A line of a chart. Thin lines of trials have no legend entry."""
+
+    entry: int | None  # index in the legend
+    colour: str  # of the line of a trial; "" for grey
+    x: list[float]
+    y: list[float]
+    low: list[float] | None = None  # ends of the confidence interval; None for one seed
+    high: list[float] | None = None
+
+
+class HorizontalAxis(NamedTuple):
+    title: str
+    prefix: str  # before and after a value in the text under the pointer
+    suffix: str
+
+
+class VerticalAxis(NamedTuple):
+    title: str
+    digits: int | None  # decimal places; None: four significant digits
+    suffix: str
+    log: bool  # when the page opens
+    fits_trials: bool  # whether the axis covers the lines of trials, or only the named lines
+
+
+class Chart(NamedTuple):
+    id: str
+    title: str
+    note: str
+    x: HorizontalAxis
+    y: VerticalAxis
+    legend: list[LegendEntry]
+    lines: list[ChartLine]
+    window: int = 1  # points in the moving average when the page opens
+    target: float | None = None
+    wide: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """Return the chart for the script of the page."""
+        legend = [
+            {"name": e.name, "colour": e.style.colour, "dash": e.style.dash_array, "marker": e.style.symbol_path}
+            for e in self.legend
+        ]
+        lines = [line._asdict() for line in self.lines]
+        return {
+            **self._asdict(),
+            "x": self.x._asdict(),
+            "y": self.y._asdict(),
+            "legend": legend,
+            "lines": lines,
+        }
+
+
+ROUNDS = HorizontalAxis("Round", "round ", "")
+MEGABYTES = HorizontalAxis("Communication (MB)", "", " MB")
 
 
 class MeanCurve(NamedTuple):
@@ -39,9 +92,13 @@ class MeanCurve(NamedTuple):
     half_widths: list[float] | None  # None for one seed
 
 
-class LegendEntry(NamedTuple):
-    name: str
-    style: LineStyle
+def run_charts(comparison: Comparison, selection: LineSelection, window: int) -> list[Chart]:
+    """Return the charts of the runs: metric and train loss by round, and metric by communication."""
+    return [
+        _metric_chart("metric-by-round", comparison, selection, ROUNDS),
+        _loss_chart(selection, window),
+        _metric_chart("metric-by-megabytes", comparison, selection, MEGABYTES),
+    ]
 
 
 def legend_entries(selection: LineSelection) -> list[LegendEntry]:
@@ -51,20 +108,6 @@ def legend_entries(selection: LineSelection) -> list[LegendEntry]:
         for s in selection.named
         if (style := selection.style(s)) is not None
     ]
-
-
-def chart_data(comparison: Comparison, selection: LineSelection, window: int) -> dict[str, Any]:
-    """Return the data of the page's script: the styles of the named lines, and three charts."""
-    return {
-        "runs": [
-            {"name": _plotly_text(entry.name), **entry.style._asdict()} for entry in legend_entries(selection)
-        ],
-        "charts": [
-            _metric_chart("metric-by-round", comparison, selection, ROUNDS),
-            _loss_chart(selection, window),
-            _metric_chart("metric-by-megabytes", comparison, selection, MEGABYTES),
-        ],
-    }
 
 
 def smoothing_window(records: Sequence[RunRecord]) -> int:
@@ -94,31 +137,11 @@ def mean_curve(curves: Sequence[tuple[list[int], list[float]]]) -> MeanCurve:
     return MeanCurve(rounds, [point.mean for point in points], half_widths)
 
 
-def _line(
-    run: int | None, x: Sequence[float], curve: MeanCurve, factor: float, ceiling: float | None
-) -> Line:
-    """Return a line of the page. A grey line has no `run`, fewer points and no band."""
-    y = [value * factor for value in curve.means]
-    if run is None:
-        step = max(1, len(y) // GREY_POINTS)
-        return {"run": None, "x": _six_digits(x[::step]), "y": _six_digits(y[::step])}
-    line: Line = {"run": run, "x": _six_digits(x), "y": _six_digits(y)}
-    if curve.half_widths is not None:
-        half_widths = [half_width * factor for half_width in curve.half_widths]
-        floor = 0.0 if min(y, default=0.0) >= 0 else float("-inf")  # losses and metrics are not negative
-        ceiling = float("inf") if ceiling is None else ceiling
-        bounds = list(zip(y, half_widths, strict=True))
-        line["half"] = _six_digits(half_widths)
-        line["low"] = _six_digits([max(floor, value - half_width) for value, half_width in bounds])
-        line["high"] = _six_digits([min(ceiling, value + half_width) for value, half_width in bounds])
-    return line
-
-
-def _metric_chart(name: str, comparison: Comparison, selection: LineSelection, x: Axis) -> Chart:
+def _metric_chart(name: str, comparison: Comparison, selection: LineSelection, x: HorizontalAxis) -> Chart:
     unit, metric = metric_unit(comparison.metric), comparison.metric
     ceiling = unit.factor if is_fraction(metric) else None
-    lines: list[Line] = []
-    for run, summary in _drawing_order(selection):
+    lines: list[ChartLine] = []
+    for entry, summary in _drawing_order(selection):
         counted = summary.group.counted
         curve = mean_curve([record.curve("test", metric) for record in counted])
         x_values: Sequence[float] = curve.rounds
@@ -126,20 +149,71 @@ def _metric_chart(name: str, comparison: Comparison, selection: LineSelection, x
             x_values = [total / 1e6 for total in _mean_bytes(counted, curve.rounds)]
             if not x_values:  # the bytes were not recorded
                 curve = MeanCurve([], [], None)
-        lines.append(_line(run, x_values, curve, unit.factor, ceiling))
-    title = f"Test {unit.name}" + (" (%)" if unit.suffix else "")
-    number = f"%{{y:,.{unit.digits}f}}"
-    suffix = unit.suffix + (" after %{x:,.0f} MB" if x is MEGABYTES else "")
-    return {
-        "id": name,
-        "lines": lines,
-        "x": x,
-        "y": _value_axis(title, lines, may_be_log=not comparison.higher_is_better),
-        "target": None if comparison.target is None else comparison.target * unit.factor,
-        "hover": f"{number}{suffix}",
-        "hoverSpread": f"{number} ± %{{customdata:,.{unit.digits}f}}{suffix}",
-        "hovermode": "closest" if x is MEGABYTES else "x unified",
-    }
+        lines.append(_line(selection, entry, summary, x_values, curve, unit.factor, ceiling))
+    title = f"Test {unit.name}" + (f" ({unit.suffix.strip()})" if unit.suffix else "")
+    if x is MEGABYTES:
+        heading, note = f"Test {unit.name} by communication", "MB sent in both directions, all clients."
+    else:
+        heading = f"Test {unit.name} by round"
+        note = f"{'Higher' if comparison.higher_is_better else 'Lower'} is better."
+    return Chart(
+        id=name,
+        title=heading,
+        note=note,
+        x=x,
+        y=VerticalAxis(
+            title,
+            unit.digits,
+            unit.suffix,
+            log=not comparison.higher_is_better and _spans_orders(lines),
+            fits_trials=ceiling is not None,
+        ),
+        legend=legend_entries(selection),
+        lines=lines,
+        target=None if comparison.target is None else comparison.target * unit.factor,
+        wide=x is ROUNDS,
+    )
+
+
+def _loss_chart(selection: LineSelection, window: int) -> Chart:
+    lines = []
+    for entry, summary in _drawing_order(selection):
+        curve = mean_curve([record.curve("train", "loss") for record in summary.group.counted])
+        lines.append(_line(selection, entry, summary, curve.rounds, curve, 1.0, None))
+    return Chart(
+        id="loss-by-round",
+        title="Train loss by round",
+        note="Lower is better.",
+        x=ROUNDS,
+        y=VerticalAxis("Train loss", None, "", log=_spans_orders(lines), fits_trials=False),
+        legend=legend_entries(selection),
+        lines=lines,
+        window=window,
+    )
+
+
+def _line(
+    selection: LineSelection,
+    entry: int | None,
+    summary: Summary,
+    x: Sequence[float],
+    curve: MeanCurve,
+    factor: float,
+    ceiling: float | None,
+) -> ChartLine:
+    """Return the line of a configuration. A trial has fewer points and no band."""
+    y = [value * factor for value in curve.means]
+    if entry is None:
+        step = max(1, len(y) // TRIAL_POINTS)
+        return ChartLine(None, selection.trial_colour(summary), six_digits(x[::step]), six_digits(y[::step]))
+    if curve.half_widths is None:
+        return ChartLine(entry, "", six_digits(x), six_digits(y))
+    floor = 0.0 if min(y, default=0.0) >= 0 else float("-inf")  # losses and metrics are not negative
+    top = float("inf") if ceiling is None else ceiling
+    bounds = [(value, half_width * factor) for value, half_width in zip(y, curve.half_widths, strict=True)]
+    low = [max(floor, value - half_width) for value, half_width in bounds]
+    high = [min(top, value + half_width) for value, half_width in bounds]
+    return ChartLine(entry, "", six_digits(x), six_digits(y), six_digits(low), six_digits(high))
 
 
 def _mean_bytes(records: Sequence[RunRecord], rounds: Sequence[int]) -> list[float]:
@@ -147,60 +221,17 @@ def _mean_bytes(records: Sequence[RunRecord], rounds: Sequence[int]) -> list[flo
     return [fmean(column) for column in zip(*sent, strict=True)] if all(sent) else []
 
 
-def _loss_chart(selection: LineSelection, window: int) -> Chart:
-    faint: list[Line] = []
-    lines: list[Line] = []
-    for run, summary in _drawing_order(selection):
-        curves = [record.curve("train", "loss") for record in summary.group.counted]
-        if window > 1 and len(curves) == 1 and run is not None and not selection.grey:
-            faint.append({"run": run, "x": curves[0][0], "y": _six_digits(curves[0][1]), "faint": True})
-        curve = mean_curve([(x, moving_average(y, window)) for x, y in curves])
-        lines.append(_line(run, curve.rounds, curve, 1.0, None))
-    lines = faint + lines  # faint lines are drawn below the averages
-    return {
-        "id": "loss-by-round",
-        "lines": lines,
-        "x": ROUNDS,
-        "y": _value_axis("Train loss", lines, may_be_log=True),
-        "target": None,
-        "hover": "%{y:.4~g}",
-        "hoverSpread": "%{y:.4~g} ± %{customdata:.2~g}",
-        "hovermode": "x unified",
-    }
-
-
 def _drawing_order(selection: LineSelection) -> list[tuple[int | None, Summary]]:
-    """Return grey lines before named lines, which are drawn above them."""
-    return [*((None, summary) for summary in selection.grey), *enumerate(selection.named)]
+    """Return trials before named lines, which are drawn above them."""
+    return [*((None, summary) for summary in selection.trials), *enumerate(selection.named)]
 
 
-def _value_axis(title: str, lines: Sequence[Line], *, may_be_log: bool) -> Axis:
-    """Return the vertical axis, logarithmic if losses or errors span orders of magnitude.
-
-    Where lower is better, a linear axis ends above the named lines: a bad grey trial would flatten them.
-    """
-    named = [line for line in lines if line["run"] is not None]
-    values = [value for line in named for value in line["y"]]
-    if may_be_log and values and min(values) > 0 and max(values) > WIDE_SPAN * min(values):
-        for line in named:  # a logarithmic axis cannot show a band that reaches zero
-            if "low" in line:
-                line["low"] = [max(value, min(values) / 2) for value in line["low"]]
-        log_title = _plotly_text(f"{title}, log scale")
-        return {"title": log_title, "type": "log", "dtick": 1, "exponentformat": "power"}
-    axis: Axis = {"title": _plotly_text(title)}
-    if may_be_log and len(named) < len(lines) and values:
-        high = max(value for line in named for value in (line["high"] if "high" in line else line["y"]))
-        low = min(value for line in lines for value in line["y"])
-        margin = HEADROOM * (high - low) or HEADROOM
-        axis["range"] = [low - margin, high + margin]
-    return axis
+def _spans_orders(lines: Sequence[ChartLine]) -> bool:
+    """Whether the values of the named lines are positive and span orders of magnitude."""
+    values = [value for line in lines if line.entry is not None for value in line.y]
+    return bool(values) and min(values) > 0 and max(values) > WIDE_SPAN * min(values)
 
 
-def _six_digits(values: Sequence[float]) -> list[float]:
+def six_digits(values: Iterable[float]) -> list[float]:
     """Round to six digits. More are not visible in a chart and would double the size of the page."""
     return [float(f"{value:.6g}") for value in values]
-
-
-def _plotly_text(text: str) -> str:
-    """Escape text for plotly, which renders a subset of HTML in its labels."""
-    return escape(text, quote=False)

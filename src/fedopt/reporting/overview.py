@@ -9,7 +9,7 @@ from fedopt.analysis.seeds import run_seed
 from fedopt.analysis.summary import Comparison
 from fedopt.display.table import describe_data
 from fedopt.formatting import ABSENT
-from fedopt.reporting.line_styles import MAX_NAMED
+from fedopt.reporting.line_selection import MAX_NAMED
 from fedopt.runs.records import RunRecord
 
 

@@ -1,7 +1,7 @@
 """Render and write the report: one HTML file with charts, heat maps, tables and commands.
 
-The file is self-contained. It includes the charting library, and its content security policy forbids all
-requests. The same runs give the same file.
+The file is self-contained, and its content security policy forbids all requests. The same runs give the same
+file. Charts are drawn on the server; a script makes them interactive.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from pathlib import Path
-
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from typing import Any
 
 from fedopt.analysis.summary import compare_runs
 from fedopt.display.html import render_template
@@ -19,10 +17,11 @@ from fedopt.display.table import describe_columns
 from fedopt.errors import RunError, UserError
 from fedopt.files import disk_errors, write_atomically
 from fedopt.formatting import metric_unit
-from fedopt.reporting.charts import chart_data, legend_entries, smoothing_window
+from fedopt.reporting import chart_drawing
+from fedopt.reporting.charts import Chart, run_charts, smoothing_window
 from fedopt.reporting.clients import clients_section
 from fedopt.reporting.heatmaps import heat_maps
-from fedopt.reporting.line_styles import MAX_NAMED, select_lines
+from fedopt.reporting.line_selection import MAX_NAMED, select_lines
 from fedopt.reporting.overview import describe_result, page_facts
 from fedopt.reporting.tables import result_columns, setting_columns, setting_rows
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
@@ -51,7 +50,8 @@ def write_report(records: Sequence[RunRecord], path: Path, title: str) -> None:
 def render_report(records: Sequence[RunRecord], title: str) -> str:
     """Return the report on `records` as HTML."""
     comparison = compare_runs(records)
-    window, selection = smoothing_window(records), select_lines(comparison)
+    selection = select_lines(comparison)
+    charts = run_charts(comparison, selection, smoothing_window(records))
     return render_template(
         "fedopt.reporting",
         "report.html.j2",
@@ -62,8 +62,7 @@ def render_report(records: Sequence[RunRecord], title: str) -> str:
         comparison=comparison,
         unit=metric_unit(comparison.metric),
         selection=selection,
-        legend=legend_entries(selection),
-        window=window,
+        charts=[(chart, chart_drawing.draw_chart(chart)) for chart in charts],
         last_rounds=LAST_ROUNDS,
         heat_maps=heat_maps(records),
         clients=clients_section(records),
@@ -72,6 +71,19 @@ def render_report(records: Sequence[RunRecord], title: str) -> str:
         has_setting_columns=bool(setting_columns(comparison)),
         settings=setting_rows(comparison),
         max_listed=MAX_NAMED,
-        chart_data=chart_data(comparison, selection, window),
-        plotly=Markup(get_plotlyjs()),
+        script_data=_script_data(charts),
     )
+
+
+def _script_data(charts: Sequence[Chart]) -> dict[str, Any]:
+    """Return the data of the page's script: the charts, and the layout of a drawing."""
+    layout = {
+        "top": chart_drawing.TOP,
+        "right": chart_drawing.RIGHT,
+        "bottom": chart_drawing.BOTTOM,
+        "tickSpacing": chart_drawing.TICK_SPACING,
+        "digitWidth": chart_drawing.DIGIT_WIDTH,
+        "markers": chart_drawing.MARKERS,
+        "bandShare": chart_drawing.BAND_SHARE,
+    }
+    return {"layout": layout, "charts": [chart.document() for chart in charts]}

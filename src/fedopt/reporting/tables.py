@@ -9,7 +9,7 @@ from fedopt.analysis.labels import differing_settings
 from fedopt.analysis.summary import BEST, NOISE, UNKNOWN, WORSE, Comparison
 from fedopt.display.table import NumberColumn, comparison_columns
 from fedopt.formatting import ABSENT, format_setting
-from fedopt.reporting.line_styles import MAX_NAMED
+from fedopt.reporting.line_selection import MAX_NAMED
 
 MAX_SETTING_COLUMNS = 4  # of the results
 VERDICT_ORDER = (BEST, NOISE, WORSE, UNKNOWN)

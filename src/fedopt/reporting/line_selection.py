@@ -1,0 +1,50 @@
+"""Select the configurations that the charts show, and their styles."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fedopt.analysis.summary import Comparison, Summary
+from fedopt.display.line_styles import ALGORITHM_STYLES, LineStyle, assign_styles
+
+MAX_NAMED = 12  # configurations with a line of their own
+MAX_TRIALS = 60  # thin lines behind them
+
+
+class LineSelection(NamedTuple):
+    """The configurations that the charts show."""
+
+    named: list[Summary]  # with a line style and a legend entry
+    trials: list[Summary]  # thin lines in the colour of their algorithm
+    omitted: int
+
+    def style(self, summary: Summary) -> LineStyle | None:
+        """Return the style of a configuration, None if it has no named line."""
+        ordered = sorted(self.named, key=lambda named: named.position)
+        styles = assign_styles([named.record.label for named in ordered])
+        positions = [named.position for named in ordered]
+        return styles[positions.index(summary.position)] if summary.position in positions else None
+
+    def trial_colour(self, summary: Summary) -> str:
+        """Return the colour of a thin line: that of its algorithm, or "" for an unknown algorithm."""
+        for named in self.named:
+            style = self.style(named)
+            if named.record.label == summary.record.label and style is not None:
+                return style.colour
+        style = ALGORITHM_STYLES.get(summary.record.label)
+        return style.colour if style else ""
+
+
+def select_lines(comparison: Comparison) -> LineSelection:
+    """Select all configurations, or the best of each algorithm with thin lines for others if there are many."""
+    summaries = comparison.summaries
+    if len(summaries) <= MAX_NAMED:
+        return LineSelection(summaries, [], 0)
+    best: dict[str, Summary] = {}
+    for summary in summaries:
+        best.setdefault(summary.record.label, summary)
+    named = list(best.values())[:MAX_NAMED]
+    positions = {summary.position for summary in named}
+    others = [summary for summary in summaries if summary.position not in positions]
+    trials = [summary for summary in others if not summary.failed][:MAX_TRIALS]
+    return LineSelection(named, trials, len(others) - len(trials))
