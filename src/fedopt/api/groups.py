@@ -181,7 +181,7 @@ def compare_requests(
     _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
     group = _run_all(jobs, out, progress)
     page = out / "report.html"
-    from fedopt.reporting import write_report  # imports plotly
+    from fedopt.reporting import write_report  # imports Jinja2
 
     write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
     return replace(group, report=page)

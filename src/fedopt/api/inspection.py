@@ -104,11 +104,7 @@ def write_page(
         raise RunDirectoryError(
             f"{page} is a directory; name a file, such as {page / 'report.html'}", path=page
         )
-    if title is None:
-        names = list(dict.fromkeys(record.label for record in records))
-        methods = ", ".join(names) if len(names) <= 3 else f"{len(names)} federated optimizers"
-        title = f"{methods} on {records[0].info['task']}"
-    from fedopt.reporting import write_report  # imports plotly
+    from fedopt.reporting import default_title, write_report  # imports Jinja2
 
-    write_report(records, page, title)
+    write_report(records, page, title or default_title(records))
     return page, damaged

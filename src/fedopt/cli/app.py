@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli import bench, data, new, reproduce, resume, runs, sweep
+from fedopt.cli import bench, data, new, reproduce, resume, runs, sweep, watch
 from fedopt.cli.options import typed_command
 from fedopt.cli.streams import StandardStreams
 from fedopt.engine.allocation import keep_freed_memory
@@ -45,6 +45,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     runs.eval,
     runs.export,
     runs.report,
+    watch.watch,
     reproduce.reproduce,
     bench.bench,
     runs.tasks,

@@ -12,6 +12,15 @@ from fedopt.formatting import ABSENT
 from fedopt.reporting.line_selection import MAX_NAMED
 from fedopt.runs.records import RunRecord
 
+MAX_TITLE_NAMES = 3  # algorithms in the title
+
+
+def default_title(records: Sequence[RunRecord]) -> str:
+    """Return the algorithms and the task, for a page without a title of its own."""
+    names = list(dict.fromkeys(record.label for record in records))
+    methods = ", ".join(names) if len(names) <= MAX_TITLE_NAMES else f"{len(names)} federated optimizers"
+    return f"{methods} on {records[0].info['task']}"
+
 
 def page_facts(comparison: Comparison) -> dict[str, str]:
     """Return the facts of the header by name."""

@@ -47,8 +47,8 @@ def write_report(records: Sequence[RunRecord], path: Path, title: str) -> None:
         raise UserError(f"{error}; choose another path") from error
 
 
-def render_report(records: Sequence[RunRecord], title: str) -> str:
-    """Return the report on `records` as HTML."""
+def render_report(records: Sequence[RunRecord], title: str, live: bool = False) -> str:
+    """Return the report on `records` as HTML. A live page asks its server for changes."""
     comparison = compare_runs(records)
     selection = select_lines(comparison)
     charts = run_charts(comparison, selection, smoothing_window(records))
@@ -56,6 +56,7 @@ def render_report(records: Sequence[RunRecord], title: str) -> str:
         "fedopt.reporting",
         "report.html.j2",
         title=title,
+        live=live,
         synthetic=any(record.data == "synthetic" for record in records),
         facts=page_facts(comparison),
         result=describe_result(comparison),

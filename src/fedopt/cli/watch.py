@@ -1,0 +1,33 @@
+"""`fedopt watch`: a live page about runs in progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def watch(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(help="Runs, comparisons, sweeps, or directories of them.", metavar="RUN"),
+    ],
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on. Only this machine can reach the default; other addresses, such as "
+            "0.0.0.0, need the token that the command prints."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 selects a free one.", min=0, max=65535)] = 0,
+    title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
+) -> None:
+    """Serve a live page about runs of one task. It updates while they run; Ctrl-C ends it."""
+    from fedopt.reporting.live_page import LivePage
+    from fedopt.reporting.live_server import LiveServer
+
+    with LiveServer(LivePage(directories, title), host, port) as server:
+        typer.echo(server.url)
+        typer.echo("Ctrl-C ends the page. The runs continue.", err=True)
+        server.serve_forever()

@@ -1,0 +1,70 @@
+"""The report on runs that are still running. It is rendered again when a run changes."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedopt.display.html import render_template
+from fedopt.errors import RunDirectoryError, UserError
+from fedopt.reporting.overview import default_title
+from fedopt.reporting.page import render_report
+from fedopt.runs.discover import find_runs, run_directories
+
+WATCHED_FILES = ("run.json", "metrics.jsonl")
+
+
+class LivePage:
+    """The current report on all runs at or under some directories. Several threads may use it."""
+
+    def __init__(self, paths: Sequence[Path], title: str | None = None) -> None:
+        """Raises `RunDirectoryError` if a path is not a directory."""
+        for path in paths:
+            if not path.is_dir():
+                raise RunDirectoryError(
+                    f"{path} is not a directory; name a run, a comparison, a sweep or a directory of them",
+                    path=path,
+                )
+        self._paths = list(paths)
+        self._title = title
+        self._lock = threading.Lock()
+        self._rendered: tuple[str, str] | None = None  # version and page
+
+    def version(self) -> str:
+        """Return a text that changes when a run starts or writes."""
+        states = []
+        for path in self._paths:
+            for directory in sorted(run_directories(path)):
+                for name in WATCHED_FILES:
+                    try:
+                        status = (directory / name).stat()
+                    except OSError:  # not written yet
+                        continue
+                    states.append(f"{directory / name} {status.st_size} {status.st_mtime_ns}")
+        return hashlib.sha256("\n".join(states).encode(errors="surrogateescape")).hexdigest()[:16]
+
+    def render(self) -> str:
+        """Return the page as HTML, from memory if no run has changed."""
+        with self._lock:
+            version = self.version()
+            if self._rendered is None or self._rendered[0] != version:
+                self._rendered = (version, self._render())
+            return self._rendered[1]
+
+    def _render(self) -> str:
+        places = ", ".join(map(str, self._paths))
+        try:
+            records, damaged = find_runs(self._paths)
+            if records:
+                title = self._title or default_title(records)
+                return render_report(records, title, live=True)
+            message = f"No run can be read: {'; '.join(damaged)}"
+        except RunDirectoryError:
+            message = f"Waiting for the first run in {places}."
+        except UserError as error:  # such as runs of several tasks
+            message = str(error)
+        return render_template(
+            "fedopt.reporting", "waiting.html.j2", title=self._title or f"fedopt watch {places}", message=message
+        )

@@ -1,0 +1,50 @@
+// Keep the page of `fedopt watch` current. The server sends an event when a run has changed.
+
+function pageState() {
+  const table = document.getElementById("results-table");
+  const sorted = table ? [...table.tHead.rows[0].cells].findIndex((head) => head.getAttribute("aria-sort") !== "none") : -1;
+  return {
+    open: [...document.querySelectorAll("details")].map((details) => details.open),
+    choices: [...document.querySelectorAll("main select[data-maps]")].map((select) => select.value),
+    checks: [...document.querySelectorAll("main input[type=checkbox]")].map((box) => box.checked),
+    sorted, order: sorted < 0 ? "" : table.tHead.rows[0].cells[sorted].getAttribute("aria-sort"),
+  };
+}
+
+function restoreState(state) {
+  document.querySelectorAll("details").forEach((details, at) => { details.open = Boolean(state.open[at]); });
+  document.querySelectorAll("main input[type=checkbox]").forEach((box, at) => { box.checked = Boolean(state.checks[at]); });
+  document.querySelectorAll("main select[data-maps]").forEach((select, at) => {
+    if (![...select.options].some((option) => option.value === state.choices[at])) return;
+    select.value = state.choices[at];
+    select.dispatchEvent(new Event("change"));
+  });
+  const table = document.getElementById("results-table"), head = table?.tHead.rows[0].cells[state.sorted];
+  for (let click = 0; head && head.getAttribute("aria-sort") !== state.order && click < 2; click += 1) {
+    head.querySelector("button").click();
+  }
+}
+
+async function refresh() {
+  const answer = await fetch("/");
+  if (!answer.ok) return;
+  const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (!next.getElementById("report-data") || !document.getElementById("report-data")) {
+    location.reload();  // from waiting to the first run
+    return;
+  }
+  const state = pageState();
+  for (const part of ["header", "main", "#report-data"]) document.querySelector(part).replaceWith(document.adoptNode(next.querySelector(part)));
+  mountPage();
+  restoreState(state);
+}
+
+const events = new EventSource("/events");
+let shownVersion = null;
+const setStatus = (text) => { document.querySelector(".live").textContent = text; };
+events.addEventListener("version", async (event) => {
+  if (shownVersion !== null && event.data !== shownVersion) await refresh();
+  shownVersion = event.data;
+  setStatus(`Live. Last change: ${new Date().toLocaleTimeString()}.`);
+});
+events.addEventListener("error", () => setStatus("The connection is lost. The numbers are those of the last change."));
