@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reproduction_runs import TINY, cells_of, content_of, make_reader, write_run, write_runs
+from reproduction_runs import REAL_EMNIST, TINY, cells_of, content_of, make_reader, write_run, write_runs
 
 from fedopt.reproduction.artifacts.registry import ARTIFACTS
 
@@ -14,7 +14,7 @@ CR = "emnist_cr"
 
 
 def test_performance_table_shows_values_differences_links_and_divergence(tmp_path: Path) -> None:
-    reader = make_reader(tmp_path, CR)
+    reader = make_reader(tmp_path, CR, **REAL_EMNIST)
     path = write_run(reader, reader.plan.published(CR, "fedadam"), 0.80)
     write_run(reader, reader.plan.published(CR, "fedyogi"), 0.7951)
     write_run(reader, reader.plan.published(CR, "fedavg"), None, status="diverged")
@@ -29,6 +29,36 @@ def test_performance_table_shows_values_differences_links_and_divergence(tmp_pat
     assert cells["SCAFFOLD"].ours == pytest.approx(72.0)
     assert cells["SCAFFOLD"].detail == "(log10 η_l = −1, log10 η = −0.5)"
     assert cells["SCAFFOLD"].difference is None
+
+
+def test_differences_and_bold_are_shown_only_where_they_mean_something(tmp_path: Path) -> None:
+    test_of_software = replace(TINY, has_meaning=False)
+    for name, options, expected in (
+        ("real", REAL_EMNIST, (True, True)),
+        ("synthetic", {**REAL_EMNIST, "labels": {}}, (False, True)),
+        ("few-rounds", {"labels": {"emnist": ""}}, (False, True)),
+        ("smoke", {"scale": test_of_software}, (False, False)),
+    ):
+        reader = make_reader(tmp_path / name, CR, **options)
+        write_run(reader, reader.plan.published(CR, "fedadam"), 0.80)
+        for artifact in ("performance", "curves_emnist_cr"):
+            cell = cells_of(artifact, reader)["FedAdam"]
+            assert (cell.difference is not None, cell.ours_bold) == expected, name
+            assert (cell.paper, cell.paper_bold) == (85.6, True)  # as printed
+            notes = content_of(artifact, reader).notes
+            assert any("No differences" in note for note in notes) is not expected[0]
+
+
+def test_curves_of_several_tasks_are_panels_of_one_figure(tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, "cifar10", "so_lr")
+    write_run(reader, reader.plan.published("so_lr", "fedavg"), 0.3)
+    content = content_of("curves_panels", reader)
+    assert [axis.get_title("left") for axis in content.figure.axes] == [
+        "CIFAR-10 (synthetic)",
+        "SO LR (synthetic)",
+    ]
+    assert content.figure.axes[1].lines[0].get_ydata() == pytest.approx([1, 30, 30])
+    assert {cell.row for cell in content.tables[1].cells} == {"SO LR, 0", "SO LR, 1", "SO LR, 2"}
 
 
 def test_recall_is_shown_in_the_papers_unit(tmp_path: Path) -> None:

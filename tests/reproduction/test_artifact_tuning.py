@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from reproduction_runs import cells_of, content_of, make_reader, write_run
+from reproduction_runs import REAL_EMNIST, cells_of, content_of, make_reader, write_run
 
 from fedopt.reproduction.artifacts.tuning import BY_TRAINING, BY_VALIDATION, best_server_rates, tau_results
 
@@ -14,7 +14,7 @@ CR = "emnist_cr"
 
 
 def test_learning_rates_and_tau_have_the_smallest_training_loss(tmp_path: Path) -> None:
-    reader = make_reader(tmp_path, CR)
+    reader = make_reader(tmp_path, CR, **REAL_EMNIST)
     best = {"client_lr": -2.0, "server_lr": -2.5, "tau": -3.0}
     for run in reader.plan.sweep(CR, "fedadam"):
         value, loss = (0.2, 0.5) if run.point == best else (0.9, 0.6)  # validation must not count

@@ -43,9 +43,14 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_reproduction_writes_every_file_and_links_to_its_runs(reproduction: Path) -> None:
     directory = reproduction / "curves_so_lr"
     files = {path.name for path in directory.iterdir()}
-    assert files == {"figure.svg", "figure.png", "numbers.csv", "table.md", "section.html"}
+    assert files == {"figure.svg", "figure.pdf", "figure.png", "numbers.csv", "table.md", "section.html"}
     assert (directory / "figure.png").read_bytes().startswith(b"\x89PNG")
-    ElementTree.parse(directory / "figure.svg")
+    texts = [
+        "".join(element.itertext())
+        for element in ElementTree.parse(directory / "figure.svg").iter("{http://www.w3.org/2000/svg}text")
+    ]
+    assert "SO LR (synthetic)" in texts and "scale: tiny, 2 rounds" in texts  # text stays text
+    assert b"/FontFile2" in (directory / "figure.pdf").read_bytes()  # embedded TrueType fonts
     lines = list(csv.DictReader((directory / "numbers.csv").read_text().splitlines()))
     numbers = [line for line in lines if line["table"] != "curve"]
     for line in numbers:

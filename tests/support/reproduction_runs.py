@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,8 @@ TINY = ReproductionScale(
     writers=10,
     keep_checkpoints=False,
 )
+PAPERS_ROUNDS = replace(TINY, name="long", rounds=None)
+REAL_EMNIST = {"scale": PAPERS_ROUNDS, "labels": {"emnist": ""}}  # differences from the paper need both
 
 
 def make_plan(

@@ -79,7 +79,7 @@ def _log_label(value: float) -> str:
 
 
 def value_range(values: Iterable[float], log: bool) -> tuple[float, float]:
-    """Return the range of an axis: all values with a margin of 4 %. Logarithmic axes ignore values up to 0."""
+    """Return the range of an axis: all values with a margin of 4 %. Logarithmic axes ignore values <= 0."""
     known = [value for value in values if value > 0] if log else list(values)
     if not known:
         return (0.1, 1.0) if log else (0.0, 1.0)

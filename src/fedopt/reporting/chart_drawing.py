@@ -72,7 +72,10 @@ def draw_chart(chart: Chart) -> Drawing:
         width - RIGHT,
         TOP,
         height - BOTTOM,
-        [Tick(*pair) for pair in zip(map(horizontal.position, x_values), format_ticks(x_values, False), strict=True)],
+        [
+            Tick(*pair)
+            for pair in zip(map(horizontal.position, x_values), format_ticks(x_values, False), strict=True)
+        ],
         [Tick(*pair) for pair in zip(map(vertical.position, y_values), labels, strict=True)],
         _target_position(chart, vertical),
         [(line.colour, _path(line.x, line.y, horizontal, vertical)) for line in trials],

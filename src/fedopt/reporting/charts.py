@@ -69,7 +69,12 @@ class Chart(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return the chart for the script of the page."""
         legend = [
-            {"name": e.name, "colour": e.style.colour, "dash": e.style.dash_array, "marker": e.style.symbol_path}
+            {
+                "name": e.name,
+                "colour": e.style.colour,
+                "dash": e.style.dash_array,
+                "marker": e.style.symbol_path,
+            }
             for e in self.legend
         ]
         lines = [line._asdict() for line in self.lines]

@@ -36,7 +36,7 @@ class LineSelection(NamedTuple):
 
 
 def select_lines(comparison: Comparison) -> LineSelection:
-    """Select all configurations, or the best of each algorithm with thin lines for others if there are many."""
+    """Select all configurations; of more than twelve, the best of each algorithm and others as thin lines."""
     summaries = comparison.summaries
     if len(summaries) <= MAX_NAMED:
         return LineSelection(summaries, [], 0)

@@ -66,5 +66,8 @@ class LivePage:
         except UserError as error:  # such as runs of several tasks
             message = str(error)
         return render_template(
-            "fedopt.reporting", "waiting.html.j2", title=self._title or f"fedopt watch {places}", message=message
+            "fedopt.reporting",
+            "waiting.html.j2",
+            title=self._title or f"fedopt watch {places}",
+            message=message,
         )

@@ -40,7 +40,7 @@ class LiveServer(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, page: LivePage, host: str = LOOPBACK, port: int = 0) -> None:
-        """Bind to `host` and `port`; port 0 selects a free one. Raises `UserError` if that is not possible."""
+        """Bind to `host` and `port`; port 0 selects a free one. Raises `UserError` if this fails."""
         self.page = page
         try:
             address = ip_address(socket.gethostbyname(host))
@@ -103,9 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self) -> None:
         reason = "a token is needed" if self.server.token else "the host name is not allowed"
-        self._send_text(
-            HTTPStatus.FORBIDDEN, f"{reason}; open the address that `fedopt watch` has printed\n"
-        )
+        self._send_text(HTTPStatus.FORBIDDEN, f"{reason}; open the address that `fedopt watch` has printed\n")
 
     def _send_page(self) -> None:
         body = self.server.page.render().encode()

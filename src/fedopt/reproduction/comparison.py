@@ -35,12 +35,15 @@ class ComparisonCell:
     half_width: float | None = None  # of our 95 % confidence interval over several seeds
     by_seed: tuple[tuple[int, float], ...] = ()  # raw value of each seed
     ranked: bool = True  # whether it can be the best of its group
+    comparable: bool = True  # whether the difference from the paper's number means something
     paper_bold: bool = False
     ours_bold: bool = False
 
     @property
     def difference(self) -> float | None:
-        return None if self.ours is None or self.paper is None else self.ours - self.paper
+        if self.ours is None or self.paper is None or not self.comparable:
+            return None
+        return self.ours - self.paper
 
     def format(self, value: float | None, sign: bool = False) -> str:
         """Format a number as in the paper."""
@@ -84,6 +87,9 @@ class ComparisonTable:
     @property
     def columns(self) -> list[str]:
         return list(dict.fromkeys(cell.column for cell in self.cells))
+
+    def has_differences(self, row: str) -> bool:
+        return any(cell.difference is not None for cell in self.cells if cell.row == row)
 
     def cell(self, row: str, column: str) -> ComparisonCell | None:
         return next((cell for cell in self.cells if (cell.row, cell.column) == (row, column)), None)

@@ -17,7 +17,7 @@ from fedopt.reproduction.plotting import RenderedFigure
 from fedopt.reproduction.scales import ReproductionScale
 
 SECTION = "section.html"
-FILES = ("figure.svg", "figure.png", "numbers.csv", "table.md")
+FILES = ("figure.svg", "figure.pdf", "figure.png", "numbers.csv", "table.md")
 _OPEN_TABLES = 2  # further tables are collapsed
 _MATHEMATICS = {
     "as_run": "The server mathematics is that of the authors’ code",

@@ -1,7 +1,8 @@
-"""Style of the figures, shared plot elements, and rendering to SVG and PNG.
+"""Style of the figures, shared plot elements, and rendering to SVG, PDF and PNG.
 
 Text and background use two reserved colours. In the files they become dark on white. In the SVG of the page
 they become the text colour of the page on a transparent background, so that figures follow the dark mode.
+Text stays text in SVG and PDF, so that it can be searched and edited.
 """
 
 from __future__ import annotations
@@ -19,23 +20,32 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
+from fedopt.display.line_styles import ALGORITHM_STYLES
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
 from fedopt.reproduction.published import METHOD_NAMES, METHODS
 
 CLIENT_RATE, SERVER_RATE, TAU = r"$\log_{10}\,\eta_l$", r"$\log_{10}\,\eta$", r"$\log_{10}\,\tau$"
 TEXT, BACKGROUND, FAINT = "#232425", "#fefdfe", "#8b8c8d"
-# The colours of Okabe and Ito are distinct for colour-blind readers. Dashes and markers differ too.
-LINE_STYLES: dict[str, dict[str, Any]] = {
-    "fedadagrad": {"color": "#D55E00", "marker": "s", "linestyle": (0, (6, 2))},
-    "fedadam": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
-    "fedyogi": {"color": "#009E73", "marker": "^", "linestyle": (0, (1, 1))},
-    "fedavgm": {"color": "#CC79A7", "marker": "D", "linestyle": (0, (6, 2, 1, 2))},
-    "fedavg": {"color": "#E69F00", "marker": "v", "linestyle": (0, (3, 1))},
-    "scaffold": {"color": "#56B4E9", "marker": "P", "linestyle": (0, (9, 2, 1, 2, 1, 2))},
+_MARKERS = {
+    "square": "s",
+    "circle": "o",
+    "triangle-up": "^",
+    "diamond": "D",
+    "triangle-down": "v",
+    "plus": "P",
+}
+LINE_STYLES: dict[str, dict[str, Any]] = {  # the styles of the reports in the terms of matplotlib
+    name: {
+        "color": ALGORITHM_STYLES[name].colour,
+        "marker": _MARKERS[ALGORITHM_STYLES[name].symbol],
+        "linestyle": (0, tuple(length / 2 for length in ALGORITHM_STYLES[name].dash)),  # in line widths
+    }
+    for name in METHODS
 }
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "fedopt",  # identical figures give identical files
-    "svg.fonttype": "path",
+    "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # embedded TrueType
     "font.family": ["DejaVu Sans"],  # included in matplotlib, so all machines render the same
     "font.size": 9,
     "axes.titlesize": 10,
@@ -61,6 +71,8 @@ _STYLE: dict[Any, Any] = {
     "axes.unicode_minus": True,
 }
 
+PNG_DPI = 300  # what journals ask for
+FONT = "'DejaVu Sans'"  # as matplotlib writes it into SVG
 _MIN_WIDTH = 6.0  # inches; titles and legends need this width
 
 
@@ -85,6 +97,12 @@ def new_figure(
         axis.remove()
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     return figure, list(axes.flat[:panels])
+
+
+@styled()
+def add_scale(figure: Figure, description: str) -> None:
+    """Write the scale of the reproduction below the title, so that a copied image shows it."""
+    figure.suptitle(f"{figure.get_suptitle()}\n{description}", x=0.01, ha="left", fontweight="bold")
 
 
 def set_grid_ticks(axis: Axes, x: float, y: float | None = None) -> None:
@@ -141,7 +159,7 @@ def draw_comparison(table: ComparisonTable, title: str, log_scale: bool = False)
 
 def _draw_row(axis: Axes, cells: Sequence[ComparisonCell]) -> None:
     for y, cell in enumerate(cells):
-        if cell.paper is not None and cell.ours is not None:
+        if cell.difference is not None and cell.paper is not None and cell.ours is not None:
             axis.plot([cell.paper, cell.ours], [y, y], color=FAINT, linewidth=1)
         if cell.ours is not None:
             axis.plot([cell.ours], [y], "o", color=LINE_STYLES["fedadam"]["color"])
@@ -156,9 +174,10 @@ def _draw_row(axis: Axes, cells: Sequence[ComparisonCell]) -> None:
 
 
 class RenderedFigure(NamedTuple):
-    """A figure in three formats."""
+    """A figure in four formats."""
 
     svg: str  # a file, dark on white, with reproducible bytes
+    pdf: bytes
     png: bytes
     inline_svg: str  # an element for the page, in the text colour of the page
     width: float  # in points
@@ -167,15 +186,17 @@ class RenderedFigure(NamedTuple):
 @styled()
 def render(figure: Figure, name: str) -> RenderedFigure:
     """Render a figure. `name` makes the ids in the inline SVG unique on the page."""
-    vector, bitmap = io.StringIO(), io.BytesIO()
+    vector, document, bitmap = io.StringIO(), io.BytesIO(), io.BytesIO()
     figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
     figure.set_layout_engine("none")  # the layout is done; repeating it takes seconds
-    figure.savefig(bitmap, format="png", dpi=150)
-    text = vector.getvalue()
+    figure.savefig(document, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    figure.savefig(bitmap, format="png", dpi=PNG_DPI)
+    text = vector.getvalue().replace(FONT, f"{FONT}, Verdana, sans-serif")  # where the font is not installed
     svg = text.replace(TEXT, "#222222").replace(BACKGROUND, "#ffffff")
     inline = text[text.index("<svg") :].replace(TEXT, "currentColor").replace(BACKGROUND, "none")
     inline = re.sub(r"<metadata>.*?</metadata>", "", inline, flags=re.DOTALL)
     inline = re.sub(r'(\bid="|url\(#|href="#)', lambda match: match.group(0) + name + "-", inline)
     size = re.search(r' *width="([\d.]+)pt" height="[\d.]+pt"', inline)
     assert size is not None  # matplotlib writes both
-    return RenderedFigure(svg, bitmap.getvalue(), inline.replace(size.group(0), "", 1), float(size.group(1)))
+    inline = inline.replace(size.group(0), "", 1)
+    return RenderedFigure(svg, document.getvalue(), bitmap.getvalue(), inline, float(size.group(1)))

@@ -26,7 +26,7 @@ from fedopt.reproduction.cost_estimate import (
 )
 from fedopt.reproduction.data_sources import find_data_sources, label_notes
 from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.plotting import render
+from fedopt.reproduction.plotting import add_scale, render
 from fedopt.reproduction.published import DATASET_BY_TASK, OPTIMIZERS, SCAFFOLD
 from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import ReproductionScale
@@ -220,6 +220,7 @@ def _write_artifact(
     datasets = dict.fromkeys(DATASET_BY_TASK[task] for task in reader.plan.restrict(artifact.tasks).tasks)
     labels = [reader.plan.sources[name].label for name in datasets]
     command = options.command(artifact.name)
+    add_scale(content.figure, scale.title)
     figure = render(content.figure, artifact.name)
     notes = "\n".join(f"- {note}" for note in (*content.notes, *label_notes(labels), *scale.reductions))
     markdown = (
@@ -229,6 +230,7 @@ def _write_artifact(
     section = page.render_section(artifact, content, figure, scale, labels, command, options.out)
     for name, text in (
         ("figure.svg", figure.svg),
+        ("figure.pdf", figure.pdf),
         ("figure.png", figure.png),
         ("numbers.csv", to_csv(content.tables, directory)),
         ("table.md", markdown),

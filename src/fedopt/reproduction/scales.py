@@ -28,6 +28,7 @@ class ReproductionScale:
 
     name: str
     summary: str
+    has_meaning: bool = True  # whether our numbers can be compared with each other
     remarks: tuple[str, ...] = ()  # sentences that do not follow from the fields below
     rounds: int | None = None
     cohort: int | None = None
@@ -41,6 +42,18 @@ class ReproductionScale:
     epochs: int = CENTRALIZED_EPOCHS  # of centralized training
     writers: int = 0  # clients whose data centralized training uses; 0: all
     keep_checkpoints: bool = True  # of runs with the paper's rates; those of sweeps are always removed
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether our numbers can be compared with the paper's: training has the paper's rounds."""
+        return self.rounds is None
+
+    @property
+    def title(self) -> str:
+        """The scale in a few words, for figures."""
+        if not self.has_meaning:
+            return f"scale: {self.name}, a test of the software; the numbers have no meaning"
+        return f"scale: {self.name}" + ("" if self.rounds is None else f", {self.rounds} rounds")
 
     @property
     def reductions(self) -> tuple[str, ...]:
@@ -169,6 +182,7 @@ SMALL = ReproductionScale(
 )
 SMOKE = ReproductionScale(
     name="smoke",
+    has_meaning=False,
     summary="three rounds, two clients, one step: tests the software, the numbers have no meaning",
     remarks=("This scale tests the software. Its numbers have no meaning.",),
     rounds=3,

@@ -64,7 +64,8 @@ def _table(table: ComparisonTable, directory: Path) -> str:
             differences = [cell.difference_text if cell else "" for cell in cells]
             lines.append(_row([row, "paper", *paper]))
             lines.append(_row([row, "ours" + table.row_suffix(row), *ours]))
-            lines.append(_row([row, "difference", *differences]))
+            if table.has_differences(row):
+                lines.append(_row([row, "difference", *differences]))
         else:
             lines.append(_row([row + table.row_suffix(row), *ours]))
     return "\n".join([*lines, *(["", table.note] if table.note else [])])

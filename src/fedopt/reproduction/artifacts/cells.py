@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 from fedopt.analysis.seeds import is_noise, paired_difference
 from fedopt.formatting import Unit, metric_unit
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
+from fedopt.reproduction.data_sources import SYNTHETIC
 from fedopt.reproduction.plan import RunPlan
 from fedopt.reproduction.plotting import draw_comparison
 from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS, TASK_NAMES
@@ -28,10 +30,40 @@ class ArtifactContent(NamedTuple):
 
 
 def comparison_content(
-    plan: RunPlan, table: ComparisonTable, title: str, notes: tuple[str, ...] = (), log_scale: bool = False
+    plan: RunPlan, table: ComparisonTable, title: str, notes: tuple[str, ...] = ()
 ) -> ArtifactContent:
-    """Build the content of one table with a figure of its numbers."""
-    return ArtifactContent((table,), draw_comparison(table, title + plan.title_suffix, log_scale), notes)
+    """Build the content of one table of runs with a figure of its numbers."""
+    table = limit_claims(plan, table)
+    figure = draw_comparison(table, title + plan.title_suffix)
+    return ArtifactContent((table,), figure, (*notes, *claim_notes(plan)))
+
+
+def limit_claims(plan: RunPlan, table: ComparisonTable) -> ComparisonTable:
+    """Remove differences and bold where they mean nothing.
+
+    Differences need the paper's rounds and real data. Bold needs a scale whose numbers have a meaning.
+    """
+    scale = plan.scale
+    cells = [
+        replace(
+            cell,
+            comparable=scale.is_comparable and cell.label != SYNTHETIC,
+            ours_bold=cell.ours_bold and scale.has_meaning,
+        )
+        for cell in table.cells
+    ]
+    return replace(table, cells=tuple(cells))
+
+
+def claim_notes(plan: RunPlan) -> tuple[str, ...]:
+    """Explain why differences or bold are missing."""
+    if not plan.scale.has_meaning:
+        return ("No differences from the paper and no bold: at this scale the numbers have no meaning.",)
+    if not plan.scale.is_comparable:
+        return (f"No differences from the paper: runs of {plan.scale.rounds} rounds are not comparable.",)
+    if any(plan.label(task) == SYNTHETIC for task in plan.tasks):
+        return ("No differences from the paper for synthetic data.",)
+    return ()
 
 
 def paper_unit(task: str) -> Unit:

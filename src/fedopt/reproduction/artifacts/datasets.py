@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from fedopt.data.store import open_store
 from fedopt.data.store.describe import labels_per_client
 from fedopt.data.synthetic import cifar as synthetic_cifar
-from fedopt.reproduction.artifacts.cells import ArtifactContent, comparison_content
+from fedopt.reproduction.artifacts.cells import ArtifactContent
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
 from fedopt.reproduction.data_sources import SYNTHETIC, dataset_sizes
-from fedopt.reproduction.plotting import LINE_STYLES, draw_grid_lines, new_figure, styled
+from fedopt.reproduction.plotting import LINE_STYLES, draw_comparison, draw_grid_lines, new_figure, styled
 from fedopt.reproduction.published import DATASET_BY_TASK, DATASET_NAMES, DATASETS
 from fedopt.reproduction.results import RunReader
 
@@ -31,7 +31,8 @@ def datasets(reader: RunReader) -> ArtifactContent:
             cells.append(ComparisonCell(row, column, ours, paper, label=source.label, digits=0, unit="count"))
     note = "Counted in the imported files, or in the synthetic data where nothing is imported."
     table = ComparisonTable("Dataset statistics", tuple(cells), "dataset", note)
-    return comparison_content(plan, table, "Dataset statistics", log_scale=True)
+    figure = draw_comparison(table, f"Dataset statistics{plan.title_suffix}", log_scale=True)
+    return ArtifactContent((table,), figure)
 
 
 def labels(reader: RunReader) -> ArtifactContent:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -12,7 +14,9 @@ from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.reproduction import plotting
 from fedopt.reproduction.artifacts.cells import (
     ArtifactContent,
+    claim_notes,
     comparison_content,
+    limit_claims,
     paper_unit,
     ranked_cell,
     seed_notes,
@@ -39,9 +43,17 @@ TUNING = (
     "The five optimizers use the rates and tau that the paper prints. SCAFFOLD uses the best rates of our "
     "own sweep and does not count when the best result is determined."
 )
-BOLD_RULE = "Bold: as printed in the paper; ours if less than 0.5 points (MSE: 0.5 %) from our best."
+PAPER_BOLD, OUR_BOLD = (
+    "Bold: as printed in the paper",
+    "; ours if less than 0.5 points (MSE: 0.5 %) from our best",
+)
 
 Curve = dict[int, Interval]  # by round
+
+
+def bold_rule(plan: RunPlan) -> str:
+    """Return the meaning of bold numbers. Ours are bold only where they have a meaning."""
+    return f"{PAPER_BOLD}{OUR_BOLD if plan.scale.has_meaning else ''}."
 
 
 def method_runs(reader: RunReader, task: str, method: str) -> tuple[PlannedRun, ...]:
@@ -70,7 +82,7 @@ def performance(reader: RunReader) -> ArtifactContent:
     """Compare the validation performance of all methods."""
     plan = reader.plan
     cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
-    title, note = "Validation performance, mean over the last 100 rounds", f"{TUNING} {BOLD_RULE}"
+    title, note = "Validation performance, mean over the last 100 rounds", f"{TUNING} {bold_rule(plan)}"
     table = ComparisonTable(title, cells, "task", note)
     return comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
 
@@ -86,40 +98,52 @@ def so_test(reader: RunReader) -> ArtifactContent:
             paper, bold = paper_settings(task).test_results[method], method in TEST_BOLD[task]
             cells.append(ranked_cell(plan, method, result, paper=paper, paper_bold=bold))
     data = "full test set" if plan.scale.full_test else "evaluation sample, not the full test set,"
-    note = f"{BOLD_RULE} The paper prints 66.5 next to 66.8 without bold, contrary to its own rule."
+    note = f"{bold_rule(plan)} The paper prints 66.5 next to 66.8 without bold, contrary to its own rule."
     table = ComparisonTable(f"Stack Overflow: {data} after the last round", mark_bold(cells), "task", note)
     return comparison_content(plan, table, "Stack Overflow, after training", seed_notes(plan, table.cells))
 
 
 def curves(reader: RunReader) -> ArtifactContent:
-    """Show the validation metric of all methods on one task over the rounds."""
+    """Show the validation metric of all methods over the rounds, with one panel for each task."""
     plan = reader.plan
-    (task,) = plan.tasks
-    unit = paper_unit(task)
-    lines: dict[str, Curve] = {}
-    points: list[ComparisonCell] = []
-    for method in METHODS:
-        records = reader.records(method_runs(reader, task, method))
-        lines[method] = curve_with_intervals(records, TASKS[task].metric, unit.factor)
-        points += [
-            ComparisonCell(
-                str(round),
-                METHOD_NAMES[method],
-                point.mean,
-                half_width=point.half_width,
-                run=records[0].path,
-                label=plan.label(task),
-                unit=unit_text(task),
-            )
-            for round, point in lines[method].items()
-        ]
-    cells = mark_bold([method_cell(reader, task, method) for method in METHODS])
+    lines = {task: {method: _curve(reader, task, method) for method in METHODS} for task in plan.tasks}
+    cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
+    points = [
+        replace(point, row=f"{TASK_NAMES[task]}, {point.row}" if len(plan.tasks) > 1 else point.row)
+        for task in plan.tasks
+        for method in METHODS
+        for point in _curve_cells(reader, task, method, lines[task][method])
+    ]
+    names = TASK_NAMES[plan.tasks[0]] if len(plan.tasks) == 1 else "Validation performance"
     tables = (
-        ComparisonTable(f"{TASK_NAMES[task]}: mean over the last 100 rounds", cells, "task"),
+        limit_claims(plan, ComparisonTable(f"{names}: mean over the last 100 rounds", cells, "task")),
         ComparisonTable("curve", tuple(points), on_page=False),
     )
     bands = ("Bands are 95 % confidence intervals over the seeds.",) if len(plan.seeds) > 1 else ()
-    return ArtifactContent(tables, _draw_curves(plan, task, lines), (*bands, *seed_notes(plan, cells)))
+    notes = (*bands, *seed_notes(plan, cells), *claim_notes(plan))
+    return ArtifactContent(tables, _draw_curves(plan, lines), notes)
+
+
+def _curve(reader: RunReader, task: str, method: str) -> Curve:
+    records = reader.records(method_runs(reader, task, method))
+    return curve_with_intervals(records, TASKS[task].metric, paper_unit(task).factor)
+
+
+def _curve_cells(reader: RunReader, task: str, method: str, curve: Curve) -> list[ComparisonCell]:
+    """Return the points of a curve for the CSV file."""
+    records = reader.records(method_runs(reader, task, method))
+    return [
+        ComparisonCell(
+            str(round),
+            METHOD_NAMES[method],
+            point.mean,
+            half_width=point.half_width,
+            run=records[0].path,
+            label=reader.plan.label(task),
+            unit=unit_text(task),
+        )
+        for round, point in curve.items()
+    ]
 
 
 def curve_with_intervals(records: Sequence[RunRecord], metric: str, factor: float) -> Curve:
@@ -132,9 +156,27 @@ def curve_with_intervals(records: Sequence[RunRecord], metric: str, factor: floa
 
 
 @plotting.styled()
-def _draw_curves(plan: RunPlan, task: str, lines: dict[str, Curve]) -> Figure:
+def _draw_curves(plan: RunPlan, lines: Mapping[str, Mapping[str, Curve]]) -> Figure:
+    """Draw one panel per task, with a title of its own if there are several."""
+    tasks = list(lines)
+    if len(tasks) == 1:
+        title = f"{TASK_NAMES[tasks[0]]}{plan.title_suffix}"
+        figure, axes = plotting.new_figure(1, title, width=6.4, height=3.6)
+    else:
+        figure, axes = plotting.new_figure(len(tasks), f"Validation performance{plan.title_suffix}")
+    for axis, task in zip(axes, tasks, strict=True):
+        if len(tasks) > 1:
+            axis.set_title(TASK_NAMES[task] + plan.restrict([task]).title_suffix)
+        _draw_panel(axis, task, lines[task])
+    plotting.draw_method_legend(
+        figure, {m for panel in lines.values() for m, curve in panel.items() if curve}
+    )
+    return figure
+
+
+def _draw_panel(axis: Axes, task: str, lines: Mapping[str, Curve]) -> None:
+    """Draw the curves of all methods on one task."""
     unit = paper_unit(task)
-    figure, (axis,) = plotting.new_figure(1, f"{TASK_NAMES[task]}{plan.title_suffix}", width=6.4, height=3.6)
     plotting.draw_grid_lines(axis)
     drawn = [method for method, curve in lines.items() if curve]
     for method in drawn:
@@ -153,5 +195,3 @@ def _draw_curves(plan: RunPlan, task: str, lines: dict[str, Curve]) -> Figure:
     axis.set_xlabel("round")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylabel(f"validation {unit.name}{unit.suffix}")
-    plotting.draw_method_legend(figure, drawn)
-    return figure

@@ -100,6 +100,14 @@ _LIST = (
         (DECAY_TASK,),
     ),
     Artifact("datasets", "Dataset statistics", "Appendix, datasets and models", datasets.datasets),
+    Artifact(
+        "curves_panels",
+        "Validation curves, six tasks in one figure",
+        _RESULTS,
+        performance.curves,
+        _plan_methods,
+        tuple(task for task in TASK_NAMES if task != "emnist_cr"),
+    ),
     *(
         Artifact(
             f"curves_{task}",
