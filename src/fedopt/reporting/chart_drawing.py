@@ -63,7 +63,7 @@ def draw_chart(chart: Chart) -> Drawing:
     labels = format_ticks(y_values, chart.y.log)
     left = 16 + DIGIT_WIDTH * max(map(len, labels), default=1)
     horizontal = Scale(*x_range, left, width - RIGHT)
-    x_values = horizontal.ticks(TICK_SPACING[0])
+    x_values = [x for x in horizontal.ticks(TICK_SPACING[0]) if x.is_integer() or not chart.x.whole]
     trials = [line for line in chart.lines if line.entry is None]
     return Drawing(
         width,

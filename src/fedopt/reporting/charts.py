@@ -44,6 +44,7 @@ class HorizontalAxis(NamedTuple):
     title: str
     prefix: str  # before and after a value in the text under the pointer
     suffix: str
+    whole: bool = False  # whether all values are whole numbers
 
 
 class VerticalAxis(NamedTuple):
@@ -87,7 +88,7 @@ class Chart(NamedTuple):
         }
 
 
-ROUNDS = HorizontalAxis("Round", "round ", "")
+ROUNDS = HorizontalAxis("Round", "round ", "", whole=True)
 MEGABYTES = HorizontalAxis("Communication (MB)", "", " MB")
 
 

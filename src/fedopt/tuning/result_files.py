@@ -19,7 +19,7 @@ def write_results(result: SweepResult) -> None:
     write_atomically(result.out / "sweep.csv", _to_csv(result))
     if records := result.records:
         title = f"Tuning {', '.join(result.request.algorithm_names)} on {result.request.task_name}"
-        from fedopt.reporting import write_report  # imports plotly
+        from fedopt.reporting import write_report  # imports Jinja2
 
         write_report(records, result.report, title)
 

@@ -134,7 +134,8 @@ function drawLine(chart, line, x, y) {
 
 function drawAxes(chart, view, x, y, area) {
   const group = svgElement("g", { class: "axes" }), { left, right, top, bottom, height } = area;
-  const yTicks = y.ticks(report.layout.tickSpacing[1]), xTicks = x.ticks(report.layout.tickSpacing[0]);
+  const yTicks = y.ticks(report.layout.tickSpacing[1]);
+  const xTicks = x.ticks(report.layout.tickSpacing[0]).filter((tick) => Number.isInteger(tick) || !chart.x.whole);
   formatTicks(yTicks, view.log).forEach((label, at) => {
     const py = y.position(yTicks[at]).toFixed(1);
     group.append(svgElement("path", { class: "grid", d: `M${left} ${py}H${right}` }));
