@@ -62,7 +62,7 @@ def test_run_without_results_is_rendered(tmp_path: Path) -> None:
 
 
 def test_all_text_from_files_is_escaped(tmp_path: Path) -> None:
-    names = "task command data message started fedopt x_sha256 params seed rounds metric".split()
+    names = "task command data message started fedopt x_sha256 metric".split()
     rates = "[client]\nlr = %s\n[server]\nlr = %s\n"
     records = []
     for at in range(16):  # a grid, so that the page has heat maps

@@ -55,7 +55,7 @@ def draw_chart(chart: Chart) -> Drawing:
     width, height = WIDE if chart.wide else NARROW
     named = [line for line in chart.lines if line.entry is not None]
     smooth = [_smoothed(line, chart.window) for line in named]
-    y_range = _vertical_range(chart, smooth)
+    y_range = _vertical_range(chart, named, smooth)
     ends = [line.x[-1] for line in chart.lines if line.x]
     x_range = (0.0, max(ends, default=0.0) or 1.0)
     vertical = Scale(*y_range, height - BOTTOM, TOP, chart.y.log)
@@ -114,9 +114,11 @@ def _smoothed(line: ChartLine, window: int) -> ChartLine:
     )
 
 
-def _vertical_range(chart: Chart, smooth: Sequence[ChartLine]) -> tuple[float, float]:
-    """Return the range of the named lines and, within limits, of their bands, the trials and the target."""
-    values = [value for line in smooth for value in line.y]
+def _vertical_range(
+    chart: Chart, named: Sequence[ChartLine], smooth: Sequence[ChartLine]
+) -> tuple[float, float]:
+    """Return the range of the named lines, their bands within limits, and the trials if they fit."""
+    values = [value for line in named for value in line.y]
     if chart.y.fits_trials:
         values += [value for line in chart.lines if line.entry is None for value in line.y]
     low, high = value_range(values, chart.y.log)

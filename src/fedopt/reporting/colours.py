@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from plotly.colors import sample_colorscale, sequential, unlabel_rgb
+import matplotlib
 
-PALETTE = sequential.Viridis  # perceptually uniform and colour-blind safe
+PALETTE = "viridis"  # perceptually uniform and colour-blind safe
 EQUAL_CONTRAST = 0.179  # luminance on which black and white have the same contrast
 
 
 def cell_colours(position: float) -> tuple[str, str]:
     """Return the background at `position` (0 worst, 1 best), and black or white for the text on it."""
-    red, green, blue = (round(part) for part in unlabel_rgb(sample_colorscale(PALETTE, [position])[0]))
-    return f"#{red:02x}{green:02x}{blue:02x}", text_colour(red / 255, green / 255, blue / 255)
+    red, green, blue, _ = matplotlib.colormaps[PALETTE](float(position), bytes=True)
+    background = f"#{red:02x}{green:02x}{blue:02x}"
+    return background, text_colour(red / 255, green / 255, blue / 255)
 
 
 def text_colour(red: float, green: float, blue: float) -> str:

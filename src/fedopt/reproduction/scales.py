@@ -52,7 +52,7 @@ class ReproductionScale:
     def title(self) -> str:
         """The scale in a few words, for figures."""
         if not self.has_meaning:
-            return f"scale: {self.name}, a test of the software; the numbers have no meaning"
+            return f"scale: {self.name}, the numbers have no meaning"
         return f"scale: {self.name}" + ("" if self.rounds is None else f", {self.rounds} rounds")
 
     @property

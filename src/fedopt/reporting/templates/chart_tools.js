@@ -108,7 +108,7 @@ function chartCsv(chart) {
 
 // The drawing with its title and legend, and with all styles as attributes, so that it needs no style sheet.
 function standaloneSvg(chart) {
-  const figure = document.getElementById(chart.id), source = figure.querySelector("svg"), copy = source.cloneNode(true);
+  const figure = document.getElementById(chart.id), source = figure.querySelector(".plot svg"), copy = source.cloneNode(true);
   const names = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
   const originals = source.querySelectorAll("*"), ink = getComputedStyle(figure).color;
   copy.querySelectorAll("*").forEach((part, at) => {
@@ -116,8 +116,8 @@ function standaloneSvg(chart) {
     names.forEach((name) => part.setAttribute(name, style.getPropertyValue(name)));
   });
   const { width, height } = scales.get(chart.id).area, font = getComputedStyle(document.body).fontFamily;
-  const head = svgElement("g", { "font-family": font, fill: ink }), title = figure.querySelector("h2").textContent;
-  head.append(svgElement("text", { x: 4, y: 20, "font-size": 15, "font-weight": 600 }, title.replace(/\s+/g, " ").trim()));
+  const head = svgElement("g", { "font-family": font, fill: ink }), tag = figure.querySelector("h2 .tag");
+  head.append(svgElement("text", { x: 4, y: 20, "font-size": 15, "font-weight": 600 }, chart.title + (tag ? `, ${tag.textContent}` : "")));
   let [px, py] = [4, 44];
   for (const { name, colour, dash, marker } of chart.legend.filter((entry) => !hidden.has(entry.name))) {
     const needed = 56 + 7.2 * name.length;

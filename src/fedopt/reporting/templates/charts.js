@@ -97,7 +97,7 @@ function verticalRange(chart, lines, view, xRange) {
   if (view.y) return view.y;
   const inside = (line, values) => (values || []).filter((_, at) => line.x[at] >= xRange[0] && line.x[at] <= xRange[1]);
   const trials = chart.y.fits_trials ? chart.lines.filter((line) => line.entry === null) : [];
-  const [low, high] = valueRange([...lines, ...trials].flatMap((line) => inside(line, line.y)), view.log);
+  const [low, high] = valueRange([...lines, ...trials].flatMap((line) => inside(line, line.raw || line.y)), view.log);
   const reach = view.log ? 0 : report.layout.bandShare * (high - low);
   const lowest = lines.flatMap((line) => inside(line, line.low)).reduce((a, b) => Math.min(a, b), low);
   const highest = lines.flatMap((line) => inside(line, line.high)).reduce((a, b) => Math.max(a, b), high);

@@ -8,14 +8,23 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
+function copySelection(text) {
+  const area = document.createElement("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+}
+
 async function copyText(text, button) {
   const label = button.dataset.label ||= button.textContent;
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
   } catch {  // the browser refuses, for example on a page without HTTPS
-    button.textContent = "Select and press Ctrl-C";
+    copySelection(text);
   }
+  button.textContent = "Copied";
   setTimeout(() => { button.textContent = label; }, 2000);
 }
 
