@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import matplotlib
+from matplotlib.colors import to_hex
 
 PALETTE = "viridis"  # perceptually uniform and colour-blind safe
 EQUAL_CONTRAST = 0.179  # luminance on which black and white have the same contrast
@@ -10,9 +11,8 @@ EQUAL_CONTRAST = 0.179  # luminance on which black and white have the same contr
 
 def cell_colours(position: float) -> tuple[str, str]:
     """Return the background at `position` (0 worst, 1 best), and black or white for the text on it."""
-    red, green, blue, _ = matplotlib.colormaps[PALETTE](float(position), bytes=True)
-    background = f"#{red:02x}{green:02x}{blue:02x}"
-    return background, text_colour(red / 255, green / 255, blue / 255)
+    red, green, blue, _ = matplotlib.colormaps[PALETTE](float(position))
+    return to_hex((red, green, blue)), text_colour(red, green, blue)
 
 
 def text_colour(red: float, green: float, blue: float) -> str:
