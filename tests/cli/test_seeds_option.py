@@ -27,7 +27,7 @@ def test_seeds_json_has_mean_and_interval(seeded_runs: SeededRuns) -> None:
     a, b = (result["value"] for result in printed["runs"])
     assert (printed["task"], printed["algorithm"], printed["metric"]) == ("emnist_cr", "fedavg", "accuracy")
     assert (printed["n"], printed["mean"]) == (2, pytest.approx((a + b) / 2))
-    assert printed["half"] == pytest.approx(12.7062 * abs(a - b) / 2, rel=1e-4)
+    assert printed["half_width"] == pytest.approx(12.7062 * abs(a - b) / 2, rel=1e-4)
 
 
 def test_recorded_command_reproduces_the_run_of_a_seed(seeded_runs: SeededRuns, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_default_directory_of_several_seeds_ignores_the_seed(
 
 def test_one_seed_has_no_interval(tmp_path: Path) -> None:
     printed = json.loads(run_small(tmp_path, "--seeds", "3", rounds=1).out)
-    assert (printed["half"], printed["n"]) == (None, 1)
+    assert (printed["half_width"], printed["n"]) == (None, 1)
     assert printed["mean"] == printed["runs"][0]["value"]
 
 
@@ -74,7 +74,7 @@ def test_diverged_seeds_do_not_stop_the_others(tmp_path: Path) -> None:
     failed = done.err.splitlines()[-1]
     assert failed.startswith("failed: fedavg, seed 0: round 1: ") and "fedavg, seed 1: round 1: " in failed
     printed = json.loads(done.out)
-    assert (printed["runs"], printed["mean"], printed["half"], printed["n"]) == ([], None, None, 0)
+    assert (printed["runs"], printed["mean"], printed["half_width"], printed["n"]) == ([], None, None, 0)
     for seed in (0, 1):
         found = json.loads((tmp_path / f"out/seed-{seed}/run.json").read_text())
         assert (found["status"], found["rounds_done"]) == ("diverged", 1)

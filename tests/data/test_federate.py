@@ -130,3 +130,11 @@ def test_labels_of_a_hugging_face_column_are_partitioned() -> None:
     expected = partition.by_label(ARRAYS["labels"], 3, 2, seed=4)
     found = partition.by_label(column, 3, 2, seed=4)
     assert [part.tolist() for part in found] == [part.tolist() for part in expected]
+
+
+@pytest.mark.parametrize("parts", [[[0, 1], [1, 2]], [[0, 0], [1]]], ids=["shared", "repeated"])
+def test_example_that_is_used_twice_is_refused(parts: list[list[int]]) -> None:
+    data = np.zeros((3, 2)), np.zeros(3, np.int64)
+    with pytest.raises(DataError) as error:
+        fedopt.federate(data, parts)
+    assert error.value.client == ("1" if parts[0] == [0, 1] else "0")

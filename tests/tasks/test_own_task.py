@@ -28,7 +28,8 @@ from torch import Tensor, nn
 import fedopt
 from fedopt.data.importing.datasets import ImportOptions, table_columns
 from fedopt.data.importing.importer import import_dataset
-from fedopt.errors import ConfigError, DataError, UnknownName
+from fedopt.errors import ConfigError, DataError, ModelError, UnknownName, WorkerError
+from fedopt.tasks.metrics import accuracy
 
 
 def test_run_equals_federated_averaging_by_hand() -> None:
@@ -227,3 +228,34 @@ def test_real_metrics_of_a_regression_are_kept() -> None:
 
 def test_better_must_be_higher_or_lower() -> None:
     assert_refused(lambda: make_task(better="max"), UnknownName, name="max")
+
+
+def half_of(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(outputs.reshape(-1), (targets > 0).float())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nn.Linear(FEATURES, 1),
+        lambda: nn.Sequential(nn.Linear(FEATURES, 1), nn.Flatten(0)),
+        lambda: nn.Sequential(nn.Linear(FEATURES, 1), nn.Sigmoid()),
+    ],
+    ids=["one column", "no column", "probability"],
+)
+def test_model_without_class_scores_reports_the_loss(model: Callable[[], nn.Module]) -> None:
+    """The largest of one output is always class 0, so accuracy would be the share of that class."""
+    result = train(make_task(model, loss=half_of))
+    assert result.metric == "loss"
+    assert_refused(
+        lambda: train(make_task(model, loss=half_of, metrics={"accuracy": accuracy})),
+        ModelError,
+        what="metrics",
+    )
+
+
+def test_integer_inputs_of_a_float_model_are_explained() -> None:
+    points, labels = TEST
+    task = make_task(clients={"a": (points.astype(np.uint8), labels)}, test=(points.astype(np.uint8), labels))
+    with pytest.raises(WorkerError, match="convert them to float32"):
+        train(task, config={"clients_per_round": 1})

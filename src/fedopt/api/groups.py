@@ -121,6 +121,7 @@ def compare(
         raise ConfigError(
             f'algorithms is a string; pass a list, such as ["{algorithms}"]', keys=("algorithms",)
         )
+    check_loggers(log)
     own = algorithms if isinstance(algorithms, Mapping) else dict.fromkeys(algorithms, {})
     if not isinstance(algorithms, Mapping) and len(own) < len(algorithms):
         raise ConfigError("an algorithm is listed twice; use each once", keys=("algorithms",))

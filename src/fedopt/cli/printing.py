@@ -87,7 +87,13 @@ def _interval_json(results: Sequence[RunResult]) -> dict[str, Any]:
     )
     mean, half_width, n = value or (None, None, 0)
     last_mean, last_half_width, _ = last or (None, None, 0)
-    return {"mean": mean, "half": half_width, "n": n, "last": last_mean, "last_half": last_half_width}
+    return {
+        "mean": mean,
+        "half_width": half_width,
+        "n": n,
+        "last": last_mean,
+        "last_half_width": last_half_width,
+    }
 
 
 def print_seeds(group: RunGroup) -> None:

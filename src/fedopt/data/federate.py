@@ -37,10 +37,24 @@ def federate(dataset: Any, partition: Mapping[Any, Any] | Sequence[Any]) -> dict
         partition = {f"{number:0{width}}": rows for number, rows in enumerate(partition)}
     if not partition:
         raise DataError("the partition has no clients")
-    return {
+    clients = {
         str(name): ClientRows(dataset, _check_rows(str(name), rows, examples))
         for name, rows in partition.items()
     }
+    _check_disjoint(clients, examples)
+    return clients
+
+
+def _check_disjoint(clients: Mapping[str, ClientRows], examples: int) -> None:
+    counts = np.zeros(examples, np.int64)
+    for name, client in clients.items():
+        np.add.at(counts, client.rows, 1)
+        if (counts > 1).any():
+            raise DataError(
+                f"client {name!r} has example {int(counts.argmax())} twice, or shares it with another "
+                "client; a partition uses each example at most once",
+                client=name,
+            )
 
 
 def _check_rows(client: str, rows: Any, examples: int) -> np.ndarray[Any, np.dtype[np.int64]]:

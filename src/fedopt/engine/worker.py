@@ -255,6 +255,8 @@ class Worker:
         remedy = ""
         if "Expected more than 1 value per channel" in str(error):
             remedy = "; batch normalization needs two examples: set client.drop_last or client.batch_size"
+        if "same dtype" in str(error) and any(a.dtype.kind in "iu" for a in self.sample[:-1]):
+            remedy = "; integer inputs stay integers, so convert them to float32 if the model needs it"
         difference = self._data_difference(job)
         if difference:
             remedy = f"; {difference}"

@@ -179,8 +179,8 @@ def _open_split(task: Task, config: Config, split: str) -> Iterator[tuple[Proble
     source = config.data["source"]
     if split in _COMMON_SPLITS:
         yield build_problem(task, config, no_training), split
-    elif source == "synthetic":
-        raise unknown("split of synthetic data", split, _COMMON_SPLITS)
+    elif source in ("synthetic", "own"):
+        raise unknown(f"split of {source} data", split, _COMMON_SPLITS)
     else:
         with with_test_split(open_store(Path(source)), split) as directory:
             aliased = config.model_copy(update={"data": {**config.data, "source": str(directory)}})

@@ -42,6 +42,8 @@ class RunLogger(Protocol):
 
 def check_loggers(names: Iterable[object]) -> None:
     """Raise an error for an unknown logger, or one whose package is not installed."""
+    if isinstance(names, str):
+        raise ConfigError(f"log is a string; pass a list, such as [{names!r}]", keys=("log",))
     for name in names:
         if not isinstance(name, str):
             if not all(callable(getattr(name, method, None)) for method in ("start", "add", "close")):
@@ -58,8 +60,8 @@ def check_loggers(names: Iterable[object]) -> None:
 
 def create_loggers(loggers: Iterable[str | RunLogger]) -> list[RunLogger]:
     """The logger objects, without TensorBoard's, which belongs to the run directory."""
-    loggers = list(loggers)
     check_loggers(loggers)
+    loggers = list(loggers)
     return [
         _LOGGERS[logger]() if isinstance(logger, str) else logger
         for logger in loggers

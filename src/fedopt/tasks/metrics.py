@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fedopt.errors import ModelError
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -24,8 +28,30 @@ def accuracy(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     >>> (hits.sum() / count.sum()).item()
     0.5
     """
+    if not has_class_scores(outputs, targets):
+        shape = f"of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ModelError(
+            "accuracy needs one output for each of at least two classes, and the outputs are "
+            f"{shape}; pass metrics=, for example one that compares a single logit with 0",
+            what="metrics",
+        )
     hits = (outputs.argmax(-1) == targets).float()
     return hits, torch.ones_like(hits)
+
+
+def has_class_scores(outputs: Any, targets: Any) -> bool:
+    """Return whether the outputs are scores of at least two classes for each target.
+
+    >>> labels = torch.zeros(4)
+    >>> has_class_scores(torch.zeros(4, 3), labels), has_class_scores(torch.zeros(4, 1), labels)
+    (True, False)
+    """
+    return (
+        isinstance(outputs, Tensor)
+        and isinstance(targets, Tensor)
+        and outputs.ndim == targets.ndim + 1
+        and outputs.shape[-1] > 1
+    )
 
 
 def mse(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,8 +20,8 @@ from fedopt.data.structure import Structure
 from fedopt.errors import DataError, unknown
 from fedopt.models.flat import check_copyable
 from fedopt.tasks.base import BETTER, Task
-from fedopt.tasks.batch import Batch, map_tensors
-from fedopt.tasks.metrics import accuracy
+from fedopt.tasks.batch import Batch, call_model, map_tensors
+from fedopt.tasks.metrics import accuracy, has_class_scores
 from fedopt.tasks.task_data import stored_labels
 
 # Client id -> examples, a function from an id to examples, or the directory of an imported table.
@@ -58,7 +58,7 @@ def own_task(
     The model is called as model(x) for an array, model(*inputs) for a tuple and model(**inputs) for a dict;
     a single input of a dict is passed by position if the model has no argument of its name. The loss is
     called with outputs and targets, in the same nesting. Integer targets become int64, and floating-point
-    numbers become float32.
+    numbers become float32. Integer inputs stay integers; convert images to floating-point numbers.
 
     Args:
         model: a module, or a function that builds one; with a function, the seed decides the initial weights.
@@ -69,7 +69,8 @@ def own_task(
         client_ids: the ids, if `clients` is a function.
         metrics: functions of outputs and targets that return the numerator and the denominator of each
             example, as `fedopt.tasks.metrics.accuracy` does. The first metric is reported. Default: accuracy
-            if the targets are class labels, that is, one integer per example; otherwise only the loss.
+            if the targets are one integer per example and the model has an output for each of at least two
+            classes; otherwise only the loss. Accuracy counts targets that the loss ignores as wrong.
         better: whether a "higher" or a "lower" metric is better; a lower loss always is.
         name: the name in the configuration and in reports.
         target: the entry of a dict that holds the targets. With several names, targets are a dict.
@@ -79,11 +80,11 @@ def own_task(
         raise unknown("value of better", better, BETTER)
     format = ExampleFormat(target if target is None or isinstance(target, str) else tuple(target), collate_fn)
     federation, structure, first = _open_federation(clients, test, client_ids, format)
-    if metrics is None:
-        metrics = {"accuracy": accuracy} if _has_class_labels(structure, first) else {}
     if isinstance(model, nn.Module):
         check_copyable(model)
     build = partial(copy.deepcopy, model) if isinstance(model, nn.Module) else partial(_call, model)
+    if metrics is None:
+        metrics = {"accuracy": accuracy} if _is_classification(build, structure, first) else {}
     return Task(
         name=name,
         what="user-defined",
@@ -126,10 +127,21 @@ def _open_federation(
     return Federation(train, open_clients(tests, format, structure), "own"), structure, first
 
 
-def _has_class_labels(structure: Structure, examples: Arrays) -> bool:
-    """Whether the targets are one array with an integer per example."""
-    _, targets = structure.unflatten(examples)
-    return isinstance(targets, np.ndarray) and targets.ndim == 1 and targets.dtype.kind in "biu"
+def _is_classification(build: Callable[[], nn.Module], structure: Structure, examples: Arrays) -> bool:
+    """Whether the targets are an integer per example, and the model has a score for each class.
+
+    A model that cannot be evaluated is reported by the first evaluation.
+    """
+    _, labels = structure.unflatten(examples)
+    if not (isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "biu"):
+        return False
+    first = tuple(torch.tensor(array[:2]) for array in examples)
+    try:
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            inputs, targets = _prepare(structure, first, None)
+            return has_class_scores(call_model(build().eval(), inputs), targets)
+    except Exception:
+        return True
 
 
 def _check_mapping(argument: str, value: Any) -> Mapping[Any, Any]:

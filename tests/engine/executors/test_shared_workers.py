@@ -100,3 +100,10 @@ def test_estimate_of_the_training_time() -> None:
     federation = fedopt.RunRequest(task, settings=SETTINGS).prepare().problem.federation()
     seconds = small_runs.training_seconds(100, 3, local, federation, parameters=15, numbers=5)
     assert seconds == pytest.approx(100 * 3 * (3 * 0.5e-3 + 12 * 6 * 15 * 5 / 20e9))
+
+
+@pytest.mark.parametrize("count", [0, 1.5, "2"])
+def test_number_of_workers_must_be_a_positive_integer(count: object) -> None:
+    with pytest.raises(ConfigError) as error, fedopt.workers(count):
+        pass
+    assert error.value.keys == ("workers",)

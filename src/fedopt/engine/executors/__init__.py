@@ -146,5 +146,5 @@ def _check_ray_options(options: ExecutorOptions, name: str) -> None:
 
 
 def _check_count(workers: int | None) -> None:
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers must be at least 1, got {workers}", keys=("workers",))
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise ConfigError(f"workers must be an integer of at least 1, got {workers!r}", keys=("workers",))
