@@ -31,7 +31,7 @@ def evaluate(
     """Evaluate a model on every example of a split: the value of each client, and percentiles over clients.
 
     Args:
-        run: a result of `fedopt.run`, or a run directory, of which the newest checkpoint is used.
+        run: a result of `fedopt.run`, or a run directory (its newest checkpoint is used).
         split: "test", "train", or another split of imported data, such as "heldout".
         task: the task, if `run` is a directory and the task was passed to `fedopt.run` as an object.
         executor, workers: as for `fedopt.run`.

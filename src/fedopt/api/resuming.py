@@ -37,10 +37,10 @@ def resume(
     workers: int | None = None,
     progress: bool | None = None,
 ) -> RunResult | RunGroup | TuningResult:
-    """Continue what is unfinished in a directory of `fedopt.run`, `compare` or `sweep`.
+    """Continue an unfinished run, comparison or sweep.
 
-    The directory knows everything else. A run that was started with a task or algorithm object is resumed by
-    the call that started it.
+    All other settings are read from the directory. A run that was started with a task or algorithm object
+    is resumed by the call that started it.
 
     Args:
         directory: a run directory, or the directory of a comparison or a sweep.

@@ -74,7 +74,7 @@ def run(
             after this round with a checkpoint, and the same call resumes it. If a callback raises an
             error, the run ends with a checkpoint and a `ModelError` that names the callback.
         buffers: treatment of running statistics, such as those of batch normalization: "refuse" (default);
-            "freeze" trains with the present ones; "average" takes the mean over clients; "local" (FedBN)
+            "freeze" uses those of the initial model; "average" takes the mean over clients; "local" (FedBN)
             leaves them with each client, and evaluates with the mean over the last cohort.
         tensorboard: the same as log=["tensorboard"].
         log: loggers: "tensorboard" (event files in the run directory), "wandb", "mlflow", or objects with

@@ -20,7 +20,7 @@ def resume(
     executor: ExecutorName = "processes",
     as_json: Json = False,
 ) -> None:
-    """Continue what is unfinished in DIR. Everything else is read from the directory."""
+    """Continue an unfinished run, comparison or sweep. All settings are read from DIR."""
     from fedopt import api
     from fedopt.cli import printing
     from fedopt.runs.result import RunResult

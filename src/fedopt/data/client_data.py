@@ -114,8 +114,10 @@ class ExampleFormat:
             raise DataError(f"target is {self.target!r}, but the examples are not a dict")
         if isinstance(data, tuple | list) and len(data) == 2:
             return data[0], data[1]
-        found = f"{len(data)} parts" if isinstance(data, tuple | list) else f"a {type(data).__name__}"
-        raise DataError(f"has {found}; expected {EXPECTED}")
+        found = (
+            f"have {len(data)} parts" if isinstance(data, tuple | list) else f"are a {type(data).__name__}"
+        )
+        raise DataError(f"the examples {found}; expected {EXPECTED}")
 
     def _split_dict(self, data: Mapping[Any, Any]) -> tuple[Any, Any]:
         entries = {str(key): value for key, value in data.items()}

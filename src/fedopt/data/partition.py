@@ -32,8 +32,8 @@ def dirichlet(labels: Labels, clients: int, alpha: float, seed: int = 0) -> list
     """Partition by latent Dirichlet allocation over the labels (Hsu et al. 2019).
 
     A small `alpha` gives most clients few labels; a large one gives all clients the same mixture. Return the
-    positions of each client's examples in the order of drawing. Sizes are equal, or differ by one if
-    `clients` does not divide the number of examples.
+    positions of each client's examples in the order in which they were drawn. Sizes are equal, or differ by
+    one if `clients` does not divide the number of examples.
 
     >>> parts = dirichlet(np.array([7, 7, 7, 8, 8]), clients=2, alpha=0.1, seed=0)
     >>> [len(part) for part in parts], np.sort(np.concatenate(parts)).tolist()

@@ -56,6 +56,7 @@ class ClientWork:
         self._arrays = arrays
         self._client = client
         self._losses: list[tuple[int, Tensor]] = []  # converted at the end: .item() would synchronise
+        self._full_losses: list[tuple[int, Tensor]] = []  # of the last full gradient
 
     def batches(self) -> Iterator[Batch]:
         """Yield E epochs of shuffled batches, or K steps; a new epoch begins when one is used up."""
@@ -110,6 +111,7 @@ class ClientWork:
         augment = self._rng("augment", "full")
         rows = [np.arange(i * size, min((i + 1) * size, n)) for i in range(count)]
         total = sum((self.gradient(x, self._batch(r, augment)) for r in rows), torch.zeros_like(x))
+        self._full_losses = self._losses[recorded:]
         del self._losses[recorded:]
         if statistics is not None:
             self.write_statistics(statistics)
@@ -137,8 +139,10 @@ class ClientWork:
         return float(weighting[self._problem.weighting]())
 
     def statistics(self) -> TrainingStatistics:
-        examples = sum(n for n, _ in self._losses)
-        loss = sum(n * loss.item() for n, loss in self._losses)
+        """Return the number of steps and their loss, or the loss of the full gradient without steps."""
+        losses = self._losses or self._full_losses
+        examples = sum(n for n, _ in losses)
+        loss = sum(n * loss.item() for n, loss in losses)
         return TrainingStatistics(len(self._losses), examples, loss)
 
     def _tokens(self) -> float:

@@ -6,6 +6,7 @@ seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i,
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from fedopt.engine.executors.base import BlockResult, Executor
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.engine.sampling import Sampler, longest_first
-from fedopt.engine.worker import ClientJob, ClientReport
-from fedopt.errors import ModelError
+from fedopt.engine.worker import ClientJob, ClientReport, one_line
+from fedopt.errors import FedoptError, ModelError
 from fedopt.models.sparse_rows import SparseRows
 
 
@@ -129,12 +130,11 @@ def _server_update(setup: TrainingSetup, state: State, mean: BlockedMean, round:
     algorithm = setup.algorithm
     sparse = mean.sparse_value() if SERVER_ON_SPARSE_ROWS.applies(algorithm) else None
     if sparse is None:
-        after = algorithm.server(state, mean.value() or (), round)
-        _check_form(state, after)
+        after = _call_server(algorithm, state, mean.value() or (), round)
         return after if is_finite(after) else None
     rows, delta = sparse
     before = map_vectors(state, rows.take)
-    after = algorithm.server(before, delta, round)
+    after = _call_server(algorithm, before, delta, round)
     if not is_finite(after):
         return None
     setup.overwritten.write(state.x, rows, before.x, after.x)
@@ -182,20 +182,64 @@ class _Tally:
         )
 
 
+def initial_state(algorithm: Algorithm, x: Vector) -> State:
+    """Return the state before the first round. Errors in a user's algorithm are explained in one line."""
+    try:
+        state = algorithm.init(x)
+    except Exception as error:
+        raise _explain("init", error) from error
+    missing = [name for name in ("x", *algorithm.sends) if not hasattr(state, name)]
+    if missing:
+        raise ModelError(
+            f"init returned a {type(state).__name__} without the vector {missing[0]!r}; it must return a "
+            "NamedTuple with x and the vectors that `sends` names",
+            what="init",
+        )
+    return state
+
+
+def _call_server(algorithm: Algorithm, state: State, mean: tuple[Vector, ...], round: Round) -> State:
+    try:
+        after = algorithm.server(state, mean, round)
+    except FedoptError:
+        raise
+    except Exception as error:
+        raise _explain("server", error, round.t + 1) from error
+    _check_form(state, after)
+    return after
+
+
+def _explain(function: str, error: Exception, round: int | None = None) -> ModelError:
+    where = "" if round is None else f" in round {round}"
+    failure = ModelError(
+        f"the {function} function of the algorithm failed{where}: {one_line(error)}",
+        what=function,
+        round=round,
+    )
+    failure.add_note(traceback.format_exc())
+    return failure
+
+
 def _check_form(before: State, after: State) -> None:
     """Check that the server keeps the form of its state, which resumed runs rely on."""
+    if not isinstance(after, tuple):
+        raise ModelError(
+            f"the server function returned a {type(after).__name__}; it must return its state, a "
+            f"{type(before).__name__}",
+            what="server",
+        )
     expected, returned = flatten(before), flatten(after)
     if expected.keys() != returned.keys():
         raise ModelError(
-            f"the server's update returned the vectors {', '.join(returned) or 'none'}, but init made "
-            f"{', '.join(expected)}; give the optimizer an init: fedopt.Optimizer(update, init)",
+            f"the server function returned the vectors {', '.join(returned) or 'none'}, but init made "
+            f"{', '.join(expected)}; an optimizer with a state needs an init: fedopt.Optimizer(update, init)",
             what="server",
         )
     for name, vector in expected.items():
         other = returned[name]
         if (vector.shape, vector.dtype) != (other.shape, other.dtype):
             raise ModelError(
-                f"the server's update returned {name} with shape {tuple(other.shape)} and type "
+                f"the server function returned {name} with shape {tuple(other.shape)} and type "
                 f"{other.dtype}; expected {tuple(vector.shape)} and {vector.dtype}",
                 what="server",
             )

@@ -60,7 +60,7 @@ class ClientReport(NamedTuple):
 
     client: int
     weight: float
-    steps: int
+    steps: int  # planned steps; 0 if the client has fewer examples than a batch
     examples: int
     loss: float  # sum over the processed examples
     finite: bool  # whether the loss and all returned and kept vectors are finite
@@ -294,9 +294,9 @@ class Worker:
             )
         self._check_fixed(fixed)
         vectors = result.returns + result.keeps
-        steps, examples, loss = work.statistics()
+        _, examples, loss = work.statistics()
         finite = isfinite(loss) and all(map(all_finite, vectors))
-        return ClientReport(job.client, work.weight(), steps, examples, loss, finite, rows), vectors
+        return ClientReport(job.client, work.weight(), work.steps, examples, loss, finite, rows), vectors
 
     def client_work(self, *arguments: Any) -> ClientWork:
         return ClientWork(self.problem, self.flat, *arguments)

@@ -113,8 +113,8 @@ class RunDirectory:
         recorded = max(done + checkpoints.rounds(self.path / "checkpoints"), default=0)
         if recorded > self.config.rounds:
             raise RunDirectoryError(
-                f"{self.path} holds {recorded} rounds, and {self.config.rounds} are requested; request at "
-                f"least {recorded}, or choose another run directory",
+                f"{self.path} has {recorded} rounds, more than the {self.config.rounds} requested; request "
+                f"at least {recorded}, or choose another run directory",
                 path=self.path,
             )
 
@@ -328,7 +328,7 @@ def _check_same_run(path: Path, existing: Config, requested: Config) -> None:
     different = [key for key in {**there, **here} if there.get(key) != here.get(key)]
     if different:
         key = different[0]
-        more = f" and {len(different) - 1} more" if len(different) > 1 else ""
+        more = f"; {len(different) - 1} more keys differ" if len(different) > 1 else ""
         raise RunDirectoryError(
             f"{path} holds a run of another configuration: {key} is {there.get(key)!r} there and "
             f"{here.get(key)!r} here{more}; choose another directory",

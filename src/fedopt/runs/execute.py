@@ -60,7 +60,7 @@ def execute(
             return recorder.result(directory.info.get("full_test") if directory else None)
         run.restart()
         if small_runs_serially and _is_small(run):
-            log("this run is too small to benefit from worker processes, so it runs in this one")
+            log("small run: using the serial executor instead of worker processes")
             executor = Serial()
         rounds = recorder.config.rounds
         return _train(run, executor, rounds if until is None else min(until, rounds), on_step, log)

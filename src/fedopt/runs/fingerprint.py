@@ -119,7 +119,7 @@ def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
             difference = f"the metric {changed[0]!r} is different" if changed else ""
         else:
             changed = [name for name in before if before[name] != now.get(name)]
-            difference = f"the {section}'s {changed[0]} is different" if changed else ""
+            difference = f"the {section}'s {changed[0]}, or a value it uses, is different" if changed else ""
         if difference:
             return difference
     return ""

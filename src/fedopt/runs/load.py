@@ -53,8 +53,8 @@ def load(
     if model is None:
         if config.task not in TASKS and not is_reference(config.task):
             raise ModelError(
-                f"{path} is a run of your own task {config.task!r}, which it does not contain; pass model= "
-                "to fedopt.load, or task= to fedopt.evaluate and fedopt.export",
+                f"{path} does not contain the code of your task {config.task!r}; pass model= to fedopt.load, "
+                "task= to fedopt.evaluate and fedopt.export, or --task module:name on the command line",
                 what="model",
             )
         model = fresh_model(find_task(config.task), config)

@@ -13,7 +13,7 @@ from fedopt.data import Federation
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.loop import Position, TrainingPlan, start
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import OverwrittenRows, TrainingSetup
+from fedopt.engine.round import OverwrittenRows, TrainingSetup, initial_state
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.sampling import SAMPLERS
 from fedopt.engine.worker import initial_model
@@ -148,7 +148,7 @@ def _run_info(prepared: PreparedRun, federation: Federation, command: str) -> di
 
 def _first_position(problem: Problem, x: Vector, plan: TrainingPlan) -> Position:
     """Return the position before the first round."""
-    state = problem.algorithm().init(x)
+    state = initial_state(problem.algorithm(), x)
     if running_statistics(state) is not None:
         state = state._replace(running_statistics=initial_model(problem).statistics)
     return start(state, plan)

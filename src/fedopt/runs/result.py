@@ -26,7 +26,11 @@ _SUMMARY = (
 
 @dataclass(frozen=True)
 class RunResult(NotebookDisplay):
-    """Final numbers, the final vector and all lines of metrics.jsonl."""
+    """The result of `fedopt.run`: final metrics, final parameters `x`, and all recorded metrics.
+
+    `model` is the trained module, `path` the run directory. `train` and `test` are the lines of
+    metrics.jsonl: `test[-1]` is the last evaluation.
+    """
 
     task: str
     algorithm: str

@@ -148,7 +148,7 @@ def _check_mapping(argument: str, value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
         raise DataError(f"{argument} is a {type(value).__name__}; pass a mapping of client ids to examples")
     if not value:
-        raise DataError(f"{argument} has no clients; pass at least one id with its examples")
+        raise DataError(f"{argument} is empty; pass at least one id with its examples")
     return value
 
 

@@ -1,0 +1,74 @@
+"""Algorithms of a user: errors name the function, and every client that took part counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from own_clients import CLIENTS, assert_refused, linear, make_task, train
+
+import fedopt
+from fedopt.errors import ModelError
+
+
+class OwnState(NamedTuple):
+    x: torch.Tensor
+
+
+class StateWithoutX(NamedTuple):
+    weights: torch.Tensor
+
+
+def take_no_step(work: fedopt.Work, x: torch.Tensor) -> fedopt.ClientResult:
+    return fedopt.ClientResult((torch.zeros_like(x),))
+
+
+def fail(*arguments: Any) -> Any:
+    raise NameError("name 'eta' is not defined")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "what"),
+    [
+        (fedopt.Algorithm(OwnState, take_no_step, fail), "server"),
+        (fedopt.Algorithm(OwnState, take_no_step, lambda state, mean, round: state.x), "server"),
+        (fedopt.Algorithm(fail, take_no_step, fail), "init"),
+        (fedopt.Algorithm(StateWithoutX, take_no_step, fail), "init"),
+        (fedopt.Algorithm(OwnState, take_no_step, fail, sends=("x", "c")), "init"),
+    ],
+    ids=["server raises", "server returns x", "init raises", "no x", "no c"],
+)
+def test_error_in_an_own_algorithm_names_its_function(
+    algorithm: fedopt.Algorithm, what: str, tmp_path: Path
+) -> None:
+    assert_refused(
+        lambda: train(make_task(), algorithm=algorithm, out=tmp_path / "run"), ModelError, what=what
+    )
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+
+
+def test_client_that_only_uses_the_full_gradient_is_part_of_the_mean() -> None:
+    def client(work: fedopt.Work, x: torch.Tensor) -> fedopt.ClientResult:
+        return fedopt.ClientResult((-work.round.eta_l * work.full_gradient(x),))
+
+    def server(state: OwnState, mean: tuple[torch.Tensor, ...], round: fedopt.Round) -> OwnState:
+        return OwnState(state.x + mean[0])
+
+    settings = {"clients_per_round": 6, "client.lr": 0.1, "client.batch_size": 12}
+    result = train(
+        make_task(), rounds=1, algorithm=fedopt.Algorithm(OwnState, client, server), config=settings
+    )
+    model = linear()
+    start = train(make_task(), rounds=1, config=settings | {"client.lr": 1e-30}).x
+    torch.nn.utils.vector_to_parameters(start, model.parameters())
+    points, labels = (np.concatenate(parts) for parts in zip(*CLIENTS.values(), strict=True))
+    loss = F.cross_entropy(model(torch.tensor(points)), torch.tensor(labels))
+    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, model.parameters())])
+    torch.testing.assert_close(result.x, start - 0.1 * gradient)
+    assert result.train[-1]["clients"] == 6
+    assert result.train[-1]["loss"] == pytest.approx(loss.item(), rel=1e-5)
