@@ -24,6 +24,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+MAX_LISTED = 50  # names in a message
+
 
 class FedoptError(Exception):
     """Base class of all errors that fedopt raises on purpose. The message is one line."""
@@ -155,7 +157,9 @@ def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> Unk
     names = list(allowed)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
-    listed = ", ".join(names) + (f", or {also}" if also else "")
+    shown = [" ".join(allowed_name.split()) for allowed_name in names[:MAX_LISTED]]
+    listed = ", ".join([*shown, "..."] if len(names) > MAX_LISTED else shown)
+    listed += f", or {also}" if also else ""
     return UnknownName(
         f"unknown {kind} {name!r}{hint}; allowed: {listed}", kind=kind, name=name, allowed=names
     )

@@ -15,7 +15,7 @@ from rejected import rejected_import
 
 from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import import_dataset
-from fedopt.data.readers import table_rows
+from fedopt.data.readers import table_files
 from fedopt.data.readers.base import TableColumns
 from fedopt.data.store import Store
 from fedopt.errors import UnknownName
@@ -65,7 +65,7 @@ def test_rows_are_grouped_by_client(tmp_path: Path, format: str) -> None:
 
 
 def test_tables_larger_than_a_block_are_streamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_rows, "BYTES_PER_BLOCK", 64)
+    monkeypatch.setattr(table_files, "BYTES_PER_BLOCK", 64)
     lines = [f"c{i % 7},{i / 8},{i % 3}" for i in range(500)]
     (tmp_path / "train.csv").write_text("client,x,y\n" + "\n".join(lines) + "\n")
     (tmp_path / "test.csv").write_text("client,x,y\nc0,1,1\n")

@@ -5,23 +5,18 @@ Arrow reads both formats as batches of typed columns, so one code path checks an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyarrow import compute, csv, parquet
+from pyarrow import compute
 
-from fedopt.data.readers.base import SourceFile, TableColumns, data_error, unreadable
+from fedopt.data.readers.base import SourceFile, TableColumns, data_error
+from fedopt.data.readers.table_files import column_names, ends_with_quote, has_text, read_batches
 from fedopt.errors import DataError, UnknownName, unknown
 
-ROWS_PER_BATCH = 8192  # of Parquet files
-BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
-DELIMITERS = ",;\t"
-MAX_TEXT = 1 << 16  # bytes of a cell
 # Texts of a feature in a CSV file that mean a missing value, in lower case. Excel, pandas and R write them.
 MISSING = ("", "#n/a", "<na>", "n/a", "na", "nan", "none", "null")
 ACCEPT_MISSING = "--missing drop, mean or zero accepts missing values"
@@ -70,7 +65,7 @@ class TableRows(NamedTuple):
     def is_text(self, column: str) -> bool:
         """Whether the first value is text. In a CSV file, a number is not."""
         first = self.cells.column(column)[:1]
-        return _has_text(first) and (self.file.format == "parquet" or not _is_number(first[0].as_py()))
+        return has_text(first) and (self.file.format == "parquet" or not _is_number(first[0].as_py()))
 
     def text_labels(self, column: str) -> pa.Array:
         values = self.text(column)
@@ -83,7 +78,7 @@ class TableRows(NamedTuple):
     def is_missing(self, column: str, texts: Sequence[str] = MISSING) -> NDArray[np.bool_]:
         """Return for each row whether the cell is null, not a number, or one of `texts` in lower case."""
         values = self.cells.column(column)
-        if _has_text(values):
+        if has_text(values):
             if self.file.format == "parquet":
                 texts = ("",)  # a Parquet file marks missing values itself
             missing = compute.is_in(_normalized(values), pa.array(texts, pa.string()))
@@ -94,8 +89,8 @@ class TableRows(NamedTuple):
     def has_categories(self, column: str) -> bool:
         """Whether some cells are text. In a CSV file, numbers, truth values and missing values are not."""
         values = self.cells.column(column)
-        if not _has_text(values) or self.file.format == "parquet":
-            return _has_text(values)
+        if not has_text(values) or self.file.format == "parquet":
+            return has_text(values)
         return not all(
             text in (*MISSING, "true", "false") or _is_number(text)
             for text in _normalized(values).unique().to_pylist()
@@ -109,7 +104,7 @@ class TableRows(NamedTuple):
     def features(self, column: str, largest: float, *, may_be_missing: bool) -> NDArray[np.float64]:
         """Return a column of numbers up to `largest`. Truth values are 1 and 0, missing values NaN."""
         values = self.cells.column(column)
-        if _has_text(values):
+        if has_text(values):
             values = compute.if_else(pa.array(self.is_missing(column)), None, _normalized(values))
             for text, number in (("true", "1"), ("false", "0")):
                 values = compute.replace_with_mask(
@@ -126,7 +121,7 @@ class TableRows(NamedTuple):
     def numbers(self, column: str, largest: float) -> NDArray[np.float64]:
         """Return a column of finite numbers up to `largest` in double precision."""
         values = self.cells.column(column)
-        if _has_text(values):
+        if has_text(values):
             values = compute.utf8_trim_whitespace(_as_text(values))
             values = compute.if_else(compute.equal(values, ""), None, values)
         numbers = self._floats(values, column, "is not a number")
@@ -162,113 +157,19 @@ def read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str]) 
             raise UnknownName(f"{file.display}: {error}", kind="column", name=name, allowed=names)
     first = 1 if file.format == "parquet" else 2
     # The last CSV column is read in any case, to find a quotation mark that is not closed.
-    for batch in _read_batches(file, list(dict.fromkeys([*wanted, names[-1]])), delimiter):
+    for batch in read_batches(file, list(dict.fromkeys([*wanted, names[-1]])), delimiter):
         if batch.num_rows:
             lines = np.arange(first, first + batch.num_rows)
             yield TableRows(file, batch, lines, _as_text(batch.column(columns.client)))
             first += batch.num_rows
             last_cell = batch.column(names[-1])[-1].as_py()
-    if file.format != "parquet" and first > 2 and "\n" in last_cell and not _ends_with_quote(file):
+    if file.format != "parquet" and first > 2 and "\n" in last_cell and not ends_with_quote(file):
         raise data_error(file, f"row {first - 1}: a quotation mark is not closed", line=first - 1)
-
-
-def _read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
-    try:
-        # Arrow cannot open a path that is not UTF-8, but it reads from an open file.
-        with open(file.path, "rb") as stream:
-            batches = _parquet_batches if file.format == "parquet" else _csv_batches
-            for batch in batches(stream, columns, delimiter):
-                file.reserve(max(batch.nbytes, 8 * batch.num_rows * batch.num_columns))  # as decoded below
-                _check_text_lengths(file, batch)
-                yield batch
-    except (pa.ArrowException, OSError) as error:
-        match = re.search(r"Row #(\d+)", str(error))
-        raise unreadable(file, error, line=int(match[1]) if match else None) from None
-
-
-def _parquet_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
-    # As a dictionary, a text that occurs in many rows is in memory once.
-    names = parquet.ParquetFile(stream).schema_arrow
-    texts = [name for name in columns if _is_text_type(names.field(name).type)]
-    table = parquet.ParquetFile(stream, read_dictionary=texts)
-    yield from table.iter_batches(ROWS_PER_BATCH, columns=columns)
-
-
-def _csv_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
-    # As text, because Arrow would infer types from the first block alone.
-    types = {name: pa.string() for name in columns}
-    options = csv.ConvertOptions(include_columns=columns, column_types=types)
-    yield from _open_csv(stream, delimiter, "error", options)
-
-
-def _check_text_lengths(file: SourceFile, batch: pa.RecordBatch) -> None:
-    for name in batch.schema.names:
-        values = batch.column(name)
-        texts = values.dictionary if pa.types.is_dictionary(values.type) else values
-        if _has_text(values) and (compute.max(compute.binary_length(texts)).as_py() or 0) > MAX_TEXT:
-            raise data_error(
-                file, f"column {name[:40]!r} has a text of more than {MAX_TEXT:,} bytes", column=name
-            )
-
-
-def _open_csv(
-    stream: BinaryIO, delimiter: str, on_invalid_row: str, types: csv.ConvertOptions | None = None
-) -> csv.CSVStreamingReader:
-    return csv.open_csv(
-        stream,
-        # one thread: row numbers in errors are known only then
-        read_options=csv.ReadOptions(block_size=BYTES_PER_BLOCK, use_threads=False),
-        parse_options=csv.ParseOptions(
-            delimiter=delimiter, newlines_in_values=True, invalid_row_handler=lambda row: on_invalid_row
-        ),
-        convert_options=types,
-    )
-
-
-def _ends_with_quote(file: SourceFile) -> bool:
-    with open(file.path, "rb") as stream:
-        stream.seek(max(0, file.path.stat().st_size - 4))
-        return stream.read().rstrip(b"\r\n").endswith(b'"')
-
-
-def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
-    """Return the column names and the CSV delimiter, which is the one that separates the client column."""
-    try:
-        if file.format == "parquet":
-            with open(file.path, "rb") as stream:
-                return parquet.ParquetFile(stream).schema_arrow.names, ""
-        choices = [(_csv_columns(file.path, delimiter), delimiter) for delimiter in DELIMITERS]
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise unreadable(file, error) from None
-    return next((choice for choice in choices if client_column in choice[0]), choices[0])
-
-
-def _csv_columns(path: Path, delimiter: str) -> list[str]:
-    with open(path, "rb") as stream:
-        return list(_open_csv(stream, delimiter, "skip").schema.names)
-
-
-def index_columns(file: SourceFile) -> list[str]:
-    """Return the columns of a Parquet file in which pandas has stored the index of the table."""
-    try:
-        with open(file.path, "rb") as stream:
-            metadata = parquet.ParquetFile(stream).schema_arrow.pandas_metadata or {}
-            return [name for name in metadata.get("index_columns", []) if isinstance(name, str)]
-    except (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, RecursionError):
-        return []  # metadata that pandas did not write
-
-
-def _has_text(values: pa.Array) -> bool:
-    return _is_text_type(values.type.value_type if pa.types.is_dictionary(values.type) else values.type)
-
-
-def _is_text_type(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _as_text(values: pa.Array) -> pa.Array:
     """Convert to text. A missing value becomes empty text."""
-    if _has_text(values):
+    if has_text(values):
         return values.cast(pa.string()).fill_null("")
     return pa.array(["" if value is None else str(value) for value in values.to_pylist()], pa.string())
 

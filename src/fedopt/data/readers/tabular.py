@@ -27,7 +27,8 @@ from fedopt.data.readers.base import (
     split_from_name,
 )
 from fedopt.data.readers.table_columns import FeatureColumns, LabelColumn, TextCodes, find_categories
-from fedopt.data.readers.table_rows import Numbers, column_names, index_columns, read_rows
+from fedopt.data.readers.table_files import column_names, index_columns
+from fedopt.data.readers.table_rows import Numbers, read_rows
 from fedopt.errors import DataError
 from fedopt.files import disk_errors
 

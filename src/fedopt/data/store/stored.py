@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, overload
 
 import numpy as np
@@ -76,11 +77,16 @@ class StoredSplit:
 
     @cached_property
     def ids(self) -> ClientIds:
-        return ClientIds(self.directory)
+        return ClientIds(self.directory, self.summary["clients"])
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        return _memory_map(self.directory / OFFSETS)
+        path = self.directory / OFFSETS
+        offsets = _memory_map(path)
+        _check_offsets(path, offsets, self.summary["clients"], self.summary["examples"])
+        if (np.diff(offsets) < 0).any():
+            raise _damaged(path, "the offsets of clients decrease")
+        return offsets
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -98,6 +104,8 @@ class StoredSplit:
         for name, column in self._arrays.items():
             if isinstance(column, Ragged):
                 offsets = column.offsets[start : stop + 1]
+                if (np.diff(offsets) < 0).any():
+                    raise _damaged(self.directory / f"{name}.offsets.npy", "the offsets of rows decrease")
                 columns[name] = Ragged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
             else:
                 columns[name] = column[start:stop]
@@ -112,27 +120,27 @@ class StoredSplit:
     @cached_property
     def _arrays(self) -> dict[str, Column]:
         arrays: dict[str, Column] = {}
+        rows = self.summary["examples"]
         for name, spec in self.summary["columns"].items():
-            stem = self.directory / name
             if spec.get("ragged"):
-                arrays[name] = Ragged(
-                    _memory_map(Path(f"{stem}.values.npy")), _memory_map(Path(f"{stem}.offsets.npy"))
-                )
+                arrays[name] = _open_ragged(self.directory / name, rows, spec["dtype"])
             else:
-                arrays[name] = _memory_map(Path(f"{stem}.npy"))
+                path = self.directory / f"{name}.npy"
+                array = arrays[name] = _memory_map(path)
+                if array.shape != (rows, *spec["shape"]) or array.dtype != spec["dtype"]:
+                    raise _damaged(path, f"it has {array.dtype} of shape {array.shape}, unlike the manifest")
         return arrays
 
 
 class ClientIds(Sequence[str]):
     """Sorted client ids, decoded on access."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._values = _memory_map(directory / f"{IDS}.values.npy")
-        self._offsets = _memory_map(directory / f"{IDS}.offsets.npy")
+    def __init__(self, directory: Path, clients: int) -> None:
+        self._directory, self._clients = directory, clients
+        self._values, self._offsets = _open_ragged(directory / IDS, clients, "|u1")
 
-    def __reduce__(self) -> tuple[type[ClientIds], tuple[Path]]:
-        return ClientIds, (self._directory,)
+    def __reduce__(self) -> tuple[type[ClientIds], tuple[Path, int]]:
+        return ClientIds, (self._directory, self._clients)
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -147,12 +155,18 @@ class ClientIds(Sequence[str]):
         if not -len(self) <= index < len(self):
             raise IndexError(index)
         index %= len(self)
-        return self._values[self._offsets[index] : self._offsets[index + 1]].tobytes().decode()
+        return self._decode(self._values[self._offsets[index] : self._offsets[index + 1]].tobytes())
+
+    def _decode(self, name: bytes) -> str:
+        try:
+            return name.decode()
+        except UnicodeDecodeError as error:
+            raise _damaged(self._directory / f"{IDS}.values.npy", str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
         data, offsets = self._values.tobytes(), self._offsets.tolist()
         for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
-            yield data[start:stop].decode()
+            yield self._decode(data[start:stop])
 
     def __contains__(self, value: object) -> bool:
         position = bisect_left(self, value) if isinstance(value, str) else len(self)
@@ -216,13 +230,30 @@ def _check_size(path: Path, size: int) -> None:
         raise _damaged(path, f"it has {status.st_size} bytes, but {size} were written")
 
 
+def _open_ragged(stem: Path, rows: int, dtype: str) -> Ragged:
+    paths = Path(f"{stem}.values.npy"), Path(f"{stem}.offsets.npy")
+    values, offsets = map(_memory_map, paths)
+    if values.ndim != 1 or values.dtype != dtype:
+        raise _damaged(paths[0], f"it has {values.dtype} of shape {values.shape}, unlike the manifest")
+    _check_offsets(paths[1], offsets, rows, len(values))
+    return Ragged(values, offsets)
+
+
+def _check_offsets(path: Path, offsets: Array, rows: int, end: int) -> None:
+    """Check type, length and ends of offsets. Reading all of them would take long for large datasets."""
+    if offsets.shape != (rows + 1,) or offsets.dtype != np.int64:
+        raise _damaged(path, f"it has {offsets.dtype} of shape {offsets.shape} for {rows} rows")
+    if (offsets[0], offsets[-1]) != (0, end):
+        raise _damaged(path, f"it has offsets from {offsets[0]} to {offsets[-1]}, not from 0 to {end}")
+
+
 def _memory_map(path: Path) -> Array:
     try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array: Array = np.lib.format.open_memmap(path, mode="r")
     except PermissionError as error:
         raise _inaccessible(path, error) from None
-    except (OSError, ValueError, EOFError, OverflowError, SyntaxError) as error:  # an invalid header
-        raise _damaged(path, str(error)) from None
+    except (OSError, ValueError, TypeError, EOFError, OverflowError, SyntaxError, TokenError) as error:
+        raise _damaged(path, f"invalid header ({error})") from None
     return array.view(np.ndarray)  # slicing a memmap is ten times slower than slicing an array
 
 

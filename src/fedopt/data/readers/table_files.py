@@ -1,0 +1,116 @@
+"""Open CSV and Parquet files: column names, and rows in batches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+from pyarrow import compute, csv, parquet
+
+from fedopt.data.readers.base import SourceFile, data_error, unreadable
+
+ROWS_PER_BATCH = 8192  # of Parquet files
+BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
+DELIMITERS = ",;\t"
+MAX_TEXT = 1 << 16  # bytes of a cell
+
+
+def read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    try:
+        # Arrow cannot open a path that is not UTF-8, but it reads from an open file.
+        with open(file.path, "rb") as stream:
+            batches = _parquet_batches if file.format == "parquet" else _csv_batches
+            for batch in batches(stream, columns, delimiter):
+                file.reserve(max(batch.nbytes, 8 * batch.num_rows * batch.num_columns))  # as decoded below
+                _check_text_lengths(file, batch)
+                yield batch
+    except (pa.ArrowException, OSError) as error:
+        match = re.search(r"Row #(\d+)", str(error))
+        raise unreadable(file, error, line=int(match[1]) if match else None) from None
+
+
+def _parquet_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    # As a dictionary, a text that occurs in many rows is in memory once.
+    names = parquet.ParquetFile(stream).schema_arrow
+    texts = [name for name in columns if _is_text_type(names.field(name).type)]
+    table = parquet.ParquetFile(stream, read_dictionary=texts)
+    yield from table.iter_batches(ROWS_PER_BATCH, columns=columns)
+
+
+def _csv_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+    # As text, because Arrow would infer types from the first block alone.
+    types = {name: pa.string() for name in columns}
+    yield from csv.open_csv(
+        stream,
+        # one thread: row numbers in errors are known only then
+        read_options=csv.ReadOptions(block_size=BYTES_PER_BLOCK, use_threads=False),
+        parse_options=csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=csv.ConvertOptions(include_columns=columns, column_types=types),
+    )
+
+
+def _check_text_lengths(file: SourceFile, batch: pa.RecordBatch) -> None:
+    for name in batch.schema.names:
+        values = batch.column(name)
+        texts = values.dictionary if pa.types.is_dictionary(values.type) else values
+        if has_text(values) and (compute.max(compute.binary_length(texts)).as_py() or 0) > MAX_TEXT:
+            raise data_error(
+                file, f"column {name[:40]!r} has a text of more than {MAX_TEXT:,} bytes", column=name
+            )
+
+
+def ends_with_quote(file: SourceFile) -> bool:
+    with open(file.path, "rb") as stream:
+        stream.seek(max(0, file.path.stat().st_size - 4))
+        return stream.read().rstrip(b"\r\n").endswith(b'"')
+
+
+def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
+    """Return the column names and the CSV delimiter, which is the one that separates the client column."""
+    try:
+        if file.format == "parquet":
+            with open(file.path, "rb") as stream:
+                return parquet.ParquetFile(stream).schema_arrow.names, ""
+        header = _header(file.path)
+        choices = [(_csv_columns(header, delimiter), delimiter) for delimiter in DELIMITERS]
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise unreadable(file, error) from None
+    return next((choice for choice in choices if client_column in choice[0]), choices[0])
+
+
+def _header(path: Path) -> bytes:
+    """Return the first row of a CSV file. A name in quotation marks may have line breaks."""
+    header = b""
+    with open(path, "rb") as stream:
+        while line := stream.readline(BYTES_PER_BLOCK):
+            header += line
+            if header.strip() and header.count(b'"') % 2 == 0 or len(header) >= BYTES_PER_BLOCK:
+                break
+    return header
+
+
+def _csv_columns(header: bytes, delimiter: str) -> list[str]:
+    parse_options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    return list(csv.read_csv(BytesIO(header), parse_options=parse_options).schema.names)
+
+
+def index_columns(file: SourceFile) -> list[str]:
+    """Return the columns of a Parquet file in which pandas has stored the index of the table."""
+    try:
+        with open(file.path, "rb") as stream:
+            metadata = parquet.ParquetFile(stream).schema_arrow.pandas_metadata or {}
+            return [name for name in metadata.get("index_columns", []) if isinstance(name, str)]
+    except (pa.ArrowException, OSError, ValueError, AttributeError, TypeError, RecursionError):
+        return []  # metadata that pandas did not write
+
+
+def has_text(values: pa.Array) -> bool:
+    return _is_text_type(values.type.value_type if pa.types.is_dictionary(values.type) else values.type)
+
+
+def _is_text_type(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -1,0 +1,75 @@
+"""Damaged files that fuzzing has found. Each once ended in a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fuzz_targets import TARGETS
+from rejected import rejected_import
+from smallstores import write_small_store
+
+from fedopt.data.readers.base import TableColumns
+from fedopt.data.store import open_store
+from fedopt.errors import DataError, UnknownName
+
+
+def test_short_csv_row_that_is_not_utf8_is_rejected(places, capfd: pytest.CaptureFixture[str]) -> None:
+    """Arrow passed the row to a handler as text, and the failed conversion was printed as a traceback."""
+    (places.source / "t.csv").write_bytes(b"who,y,x\na,0,1\na,1,2\n\xff;b\n")
+    error = rejected_import("own", places.source / "t.csv", places.to, columns=TableColumns("who", "y"))
+    assert error.path == places.source / "t.csv"
+    assert capfd.readouterr().err == ""
+
+
+def test_column_name_with_a_line_break_is_listed_on_one_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b'"wh\no",y,x\na,0,1\na,1,2\n')
+    with pytest.raises(UnknownName) as caught:
+        rejected_import("own", tmp_path / "t.csv", tmp_path / "out", columns=TableColumns("who", "y"))
+    assert caught.value.name == "who" and "\n" not in str(caught.value)
+
+
+def replace_header(old: bytes, new: bytes) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        content = path.read_bytes()
+        assert old in content and len(old) == len(new)
+        path.write_bytes(content.replace(old, new, 1))
+
+    return change
+
+
+def save(array: np.ndarray) -> Callable[[Path], None]:
+    return lambda path: np.save(path, array)
+
+
+STORES: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "header that is not closed": ("train/offsets.npy", replace_header(b"}", b" ")),
+    "offsets that decrease": ("train/offsets.npy", save(np.array([0, 9, 3]))),
+    "offsets of another type": ("train/offsets.npy", save(np.array([0.0, 2.0, 3.0]))),
+    "offsets beyond the end": ("train/offsets.npy", save(np.array([0, 2, 30]))),
+    "row offsets that decrease": ("train/t.offsets.npy", save(np.array([0, 4, 3, 4]))),
+    "ids that are not UTF-8": ("train/ids.values.npy", save(np.array([255, 254], np.uint8))),
+    "column of another type": ("train/x.npy", save(np.zeros((3, 1), np.float64))),
+}
+
+
+@pytest.mark.parametrize(("name", "change"), STORES.values(), ids=STORES)
+def test_store_with_a_damaged_array_is_rejected(
+    tmp_path: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    """The size of the file is that of the manifest."""
+    store = tmp_path / "s"
+    write_small_store(store)
+    change(store / name)
+    with pytest.raises(DataError, match="is damaged") as caught:
+        split = open_store(store).split("train")
+        list(split.ids)
+        [split.columns(client) for client in range(2)]
+    assert caught.value.path == store / name and "\n" not in str(caught.value)
+
+
+def test_undamaged_files_of_all_fuzz_targets_are_accepted(tmp_path: Path) -> None:
+    for name, target in TARGETS.items():
+        assert target.run(target.seed(tmp_path / name), tmp_path / name), name
