@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,19 @@ def test_errors_have_one_line_and_debug_shows_the_traceback(here: Project) -> No
         fedopt("--debug", "run", broken)
     assert isinstance(error.value.__cause__, NameError)
     refused(fedopt("run", here.task, "--data", "synthetic"), "data")
+
+
+def test_run_of_a_task_object_is_evaluated_and_exported_with_its_reference(
+    here: Project, run: Path, tmp_path: Path
+) -> None:
+    """The run is the same except for the name of its task, as if it had been started from Python."""
+    copied = tmp_path / "run"
+    shutil.copytree(run, copied)
+    config = (copied / "config.toml").read_text()
+    (copied / "config.toml").write_text(config.replace(f'task = "{here.task}"', 'task = "own"'))
+    refused(fedopt("eval", copied, "--executor", "serial"), "--task")
+    done = fedopt("eval", copied, "--task", here.task, "--executor", "serial", "--json")
+    assert done.code == 0, done.err
+    expected = fedopt("eval", run, "--executor", "serial", "--json")
+    assert json.loads(done.out)["value"] == json.loads(expected.out)["value"]
+    assert fedopt("export", copied, "--task", here.task).code == 0

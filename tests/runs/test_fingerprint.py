@@ -136,3 +136,15 @@ def test_fewer_rounds_than_checkpointed_are_rejected(tmp_path: Path) -> None:
     assert read_info(out)["status"] == status
     whole = fedopt.run(task, rounds=8, config=config)
     assert fedopt.run(task, rounds=8, config=config, out=out).x_sha256 == whole.x_sha256
+
+
+def test_changed_data_of_any_client_in_memory_are_detected(tmp_path: Path) -> None:
+    many = {f"client{number}": examples(number, 6) for number in range(60)}
+    task = fedopt.own_task(FrozenLayer, F.cross_entropy, many, TEST)
+    fedopt.run(task, rounds=1, config=CONFIG, out=tmp_path / "run")
+    for number in range(0, 60, 7):
+        points, labels = many[f"client{number}"]
+        changed = {**many, f"client{number}": (points + 1, labels)}
+        task = fedopt.own_task(FrozenLayer, F.cross_entropy, changed, TEST)
+        with pytest.raises(RunDirectoryError):
+            fedopt.run(task, rounds=2, config=CONFIG, out=tmp_path / "run")

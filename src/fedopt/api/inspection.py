@@ -14,7 +14,7 @@ from fedopt.runs.discover import find_runs
 from fedopt.runs.evaluation import Evaluation, evaluate_result, evaluate_run
 from fedopt.runs.export import write_export
 from fedopt.runs.result import RunResult
-from fedopt.tasks import Task
+from fedopt.tasks import Task, find_task
 
 StrPath = str | os.PathLike[str]
 AnyRun = StrPath | RunResult | RunGroup | TuningResult
@@ -24,7 +24,7 @@ def evaluate(
     run: StrPath | RunResult,
     split: str = "test",
     *,
-    task: Task | None = None,
+    task: str | Task | None = None,
     executor: str | None = None,
     workers: int | None = None,
 ) -> Evaluation:
@@ -33,21 +33,24 @@ def evaluate(
     Args:
         run: a result of `fedopt.run`, or a run directory (its newest checkpoint is used).
         split: "test", "train", or another split of imported data, such as "heldout".
-        task: the task, if `run` is a directory and the task was passed to `fedopt.run` as an object.
+        task: the task or its reference, if `run` is a directory and the task was passed to `fedopt.run` as an
+            object.
         executor, workers: as for `fedopt.run`.
     """
     if isinstance(run, RunResult):
         return evaluate_result(run, split, executor, workers)
-    return evaluate_run(Path(run), split, executor, workers, task)
+    return evaluate_run(Path(run), split, executor, workers, None if task is None else find_task(task))
 
 
-def export(run: StrPath | RunResult, to: StrPath | None = None, *, task: Task | None = None) -> list[Path]:
+def export(
+    run: StrPath | RunResult, to: StrPath | None = None, *, task: str | Task | None = None
+) -> list[Path]:
     """Write a run's model as safetensors with the module's parameter names, and a model card.
 
     Args:
         run: a run directory, or a result that has one.
         to: directory for the files; `RUN/export` by default.
-        task: the task, if it was passed to `fedopt.run` as an object.
+        task: the task or its reference, if it was passed to `fedopt.run` as an object.
 
     Returns:
         The paths of the files.
@@ -55,7 +58,7 @@ def export(run: StrPath | RunResult, to: StrPath | None = None, *, task: Task | 
     path = _run_directory(run)
     if task is None and isinstance(run, RunResult):
         return write_export(path, Path(to or path / "export"), run.model)
-    return write_export(path, Path(to or path / "export"), None if task is None else task.model)
+    return write_export(path, Path(to or path / "export"), None if task is None else find_task(task).model)
 
 
 def report(

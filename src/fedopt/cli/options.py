@@ -21,6 +21,12 @@ TaskArgument = Annotated[
         autocompletion=complete_task,
     ),
 ]
+OwnTask = Annotated[
+    str | None,
+    typer.Option(
+        "--task", help="The task, if the run was started from Python with an object.", metavar="MODULE:NAME"
+    ),
+]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Total number of rounds; default: the task's own number.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]

@@ -16,6 +16,7 @@ from fedopt.cli.options import (
     Init,
     Json,
     LogOption,
+    OwnTask,
     RayAddress,
     RayGpus,
     Rounds,
@@ -208,6 +209,7 @@ def eval(
     split: Annotated[
         str, typer.Option(help="test, train, or another split of the imported data, such as heldout.")
     ] = "test",
+    task: OwnTask = None,
     workers: Workers = None,
     executor: ExecutorName = "processes",
     as_json: Json = False,
@@ -217,18 +219,19 @@ def eval(
     from fedopt import api
     from fedopt.cli.printing import print_evaluation
 
-    measured = api.evaluate(run, split, executor=executor, workers=workers)
+    measured = api.evaluate(run, split, task=task, executor=executor, workers=workers)
     typer.echo(json.dumps(measured.document())) if as_json else print_evaluation(measured.document())
 
 
 def export(
     run: RunArgument,
     to: Annotated[Path | None, typer.Option("--to", "-o", help="Directory; RUN/export by default.")] = None,
+    task: OwnTask = None,
 ) -> None:
     """Write a run's model as safetensors with its own parameter names, and a model card."""
     from fedopt import api
 
-    for path in api.export(run, to):
+    for path in api.export(run, to, task=task):
         typer.echo(str(path))
 
 

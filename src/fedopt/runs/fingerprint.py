@@ -25,7 +25,8 @@ from fedopt.tasks import TASKS
 
 Fingerprint = dict[str, Any]  # section -> {name: text}
 _CHECKSUM = " sha256:"
-_SAMPLED_CLIENTS = 16  # of each split
+_NAMED_CLIENTS = 16  # of each split; a difference names the client
+_SAMPLED_CLIENTS = 1000  # of each split, in one checksum, if reading a client is cheap
 _SAMPLED_ROWS = 64  # of each client
 
 
@@ -48,14 +49,22 @@ def make_fingerprint(
 
 
 def _split_fingerprint(split: Split) -> Fingerprint:
-    clients = len(split.ids)
-    chosen = np.unique(np.linspace(0, clients - 1, min(clients, _SAMPLED_CLIENTS)).astype(int))
-    return {
-        "clients": clients,
+    fingerprint = {
+        "clients": len(split.ids),
         "ids": hashlib.sha256("\n".join(split.ids).encode()).hexdigest(),
         "sizes": hashlib.sha256(split.sizes.tobytes()).hexdigest(),
-        "examples": {str(split.ids[i]): _examples_checksum(split, int(i)) for i in chosen},
+        "examples": {split.ids[i]: _examples_checksum(split, i) for i in _spread(split, _NAMED_CLIENTS)},
     }
+    if split.labels is not None and split.labels.is_cheap:
+        checksums = [_examples_checksum(split, i) for i in _spread(split, _SAMPLED_CLIENTS)]
+        fingerprint["sample"] = hashlib.sha256("".join(checksums).encode()).hexdigest()
+    return fingerprint
+
+
+def _spread(split: Split, limit: int) -> list[int]:
+    """Return up to `limit` clients at equal distances."""
+    clients = len(split.ids)
+    return [int(i) for i in np.unique(np.linspace(0, clients - 1, min(clients, limit)).astype(int))]
 
 
 def _examples_checksum(split: Split, client: int) -> str:
@@ -147,4 +156,6 @@ def _split_difference(split: str, before: Mapping[str, Any], now: Mapping[str, A
         other = now["examples"].get(client, "")
         if checksum and other and checksum != other:
             return f"the examples of {split} client {client!r} are different"
+    if before.get("sample") != now.get("sample") and "sample" in before:
+        return f"the examples of some {split} clients are different"
     return ""
