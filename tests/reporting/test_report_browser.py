@@ -173,7 +173,8 @@ def test_charts_are_visible_without_javascript_and_in_print(show: Show, make: Ma
     try:
         opened.refresh()
         visible = [e for e in opened.find_elements("css selector", ".plot .line") if e.size["width"] > 100]
-        assert len(visible) == sum(counts(opened, ".line")) and counts(opened, ".line") == drawn
+        assert len(visible) == len(opened.find_elements("css selector", ".plot .line"))
+        assert counts(opened, ".line") == drawn
         assert not any(e.is_displayed() for e in opened.find_elements("css selector", ".scripted"))
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
@@ -235,11 +236,38 @@ def test_every_trial_is_reachable_by_keyboard(show: Show) -> None:
     opened.switch_to.active_element.send_keys(RIGHT)  # there is no cell to the right
     opened.switch_to.active_element.send_keys(DOWN)
     assert shown_trial(opened)["server rate"] == "0.01 (10^−2)"
-    assert shown_trial(opened)["marked as"] == "the paper's choice"  # the loss 1 - 0.1 * 7 is the smallest
+    assert (
+        shown_trial(opened)["marked as"] == "selected by the paper's rule"
+    )  # the smallest loss, 1 - 0.1 * 7
     outline = "return getComputedStyle(document.activeElement).outlineStyle"
     assert opened.execute_script(outline) == "solid"
     opened.switch_to.active_element.send_keys(TAB)
     assert opened.switch_to.active_element.tag_name == "summary"  # the same trials as a table
+
+
+def test_details_are_beside_the_map_which_fills_its_card(show: Show) -> None:
+    opened = show(swept)
+    opened.set_window_size(1440, 1000)
+    sides = "const box = (s) => document.querySelector('#map-0 ' + s).getBoundingClientRect();"
+    sides += "return [box('.heat').right, box('.trial').left, box('.trial').width, box('.mapbody').width,"
+    sides += "box('.heat').width]"
+    right, left, details, card, table = opened.execute_script(sides)
+    assert right <= left and table + details > 0.95 * card
+
+
+def test_maps_can_have_colour_scales_of_their_own(show: Show) -> None:
+    """The best cell of every map is then as bright as possible, and text stays readable."""
+    opened = show(swept)
+    colours = "return [...document.querySelectorAll('#map-0-1 .cell:not(.ended)')]"
+    colours += ".map((cell) => getComputedStyle(cell).backgroundColor)"
+    brightest = "rgb(253, 231, 37)"  # the end of viridis
+    assert brightest not in opened.execute_script(colours)  # 0.39, while the best of all maps is 0.44
+    opened.find_element("css selector", "#own-scale").click()
+    assert opened.execute_script(colours).count(brightest) == 1
+    select = opened.find_element("css selector", "#map-0 select")
+    select.send_keys("0.1")
+    contrast, where = opened.execute_script(CONTRAST)
+    assert contrast >= 4.5, where
 
 
 def test_another_tau_can_be_selected(show: Show) -> None:

@@ -171,7 +171,7 @@ def _metric_chart(name: str, comparison: Comparison, selection: LineSelection, x
             title,
             unit.digits,
             unit.suffix,
-            log=not comparison.higher_is_better and _spans_orders(lines),
+            log=not comparison.higher_is_better and spans_orders(lines),
             fits_trials=ceiling is not None,
         ),
         legend=legend_entries(selection),
@@ -191,7 +191,7 @@ def _loss_chart(selection: LineSelection, window: int) -> Chart:
         title="Train loss by round",
         note="Lower is better.",
         x=ROUNDS,
-        y=VerticalAxis("Train loss", None, "", log=_spans_orders(lines), fits_trials=False),
+        y=VerticalAxis("Train loss", None, "", log=spans_orders(lines), fits_trials=False),
         legend=legend_entries(selection),
         lines=lines,
         window=window,
@@ -232,7 +232,7 @@ def _drawing_order(selection: LineSelection) -> list[tuple[int | None, Summary]]
     return [*((None, summary) for summary in selection.trials), *enumerate(selection.named)]
 
 
-def _spans_orders(lines: Sequence[ChartLine]) -> bool:
+def spans_orders(lines: Sequence[ChartLine]) -> bool:
     """Whether the values of the named lines are positive and span orders of magnitude."""
     values = [value for line in lines if line.entry is not None for value in line.y]
     return bool(values) and min(values) > 0 and max(values) > WIDE_SPAN * min(values)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fedopt.analysis.ease_of_tuning import EaseOfTuning, grid_ease_of_tuning
 from fedopt.analysis.heatmap import (
     HeatMap,
     MetricScale,
-    NearBest,
     RateGrid,
     RateTrial,
     find_grids,
@@ -21,12 +21,26 @@ from fedopt.analysis.heatmap import (
 )
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.formatting import ABSENT, Unit, format_exponent, format_setting, metric_unit
+from fedopt.reporting.charts import Chart
 from fedopt.reporting.colours import cell_colours
+from fedopt.reporting.sorted_trials import sorted_trials_chart
+from fedopt.reporting.sweep_view import shown_metric
 from fedopt.runs.discover import selection_of
 from fedopt.runs.records import RunRecord
 
 STATE_MARKS = {"diverged": "×", "failed": "!", "pruned": "‖", "unfinished": "…"}
 STAR, RING = "★", "○"
+BY_RULE = "selected by the paper's rule"
+MAX_WIDE = 9  # columns of a map with decimals in its cells
+
+
+class CellColours(NamedTuple):
+    """Background and text of a cell on the scale of all maps, and on the scale of its own map."""
+
+    background: str
+    text: str
+    own_background: str
+    own_text: str
 
 
 class MapCell(NamedTuple):
@@ -36,7 +50,7 @@ class MapCell(NamedTuple):
     label: str
     facts: dict[str, str]
     kind: str  # CSS classes
-    colours: tuple[str, str] | None = None  # background and text
+    colours: CellColours | None = None
     marks: str = ""
     is_entry: bool = False  # receives the focus of the map
 
@@ -47,7 +61,7 @@ class MapTable(NamedTuple):
     tau: str | None
     rows: list[tuple[str, list[MapCell]]]  # server rate and cells
     client_rates: list[str]
-    near_best: NearBest
+    edges: dict[str, str]  # sides of the map at which the selected trial lies, with a description
 
 
 class MethodCard(NamedTuple):
@@ -63,12 +77,10 @@ class MethodCard(NamedTuple):
 class TuningRow(NamedTuple):
     """How easy a method is to tune."""
 
-    method: str
     best: str
     best_rates: str
-    papers_choice: str
-    near_best: NearBest
-    near_best_with_tau: NearBest | None  # among the trials with the best tau, if there are several
+    selected: str  # by the paper's rule
+    ease: EaseOfTuning
 
 
 class HeatMaps(NamedTuple):
@@ -84,15 +96,17 @@ class HeatMaps(NamedTuple):
     tolerance: str
     cards: list[MethodCard]
     tuning: list[TuningRow]
+    sorted_trials: Chart
 
 
 def heat_maps(records: Sequence[RunRecord]) -> HeatMaps | None:
     """Return the section on learning rates, or None if no grid of rates was tried."""
     selection = selection_of(records)
-    metric = _shown_metric(records, selection)
+    metric = shown_metric(records, selection)
     grids = [grid for grid in find_grids(records, metric) if grid.heat_maps()]
     if not grids:
         return None
+    eases = grid_ease_of_tuning(grids, metric)
     unit, trials = metric_unit(metric), [trial for grid in grids for trial in grid.trials]
     results = [trial.result for trial in trials if trial.result is not None]
     scale = metric_scale(results, grids[0].higher_is_better)
@@ -109,33 +123,33 @@ def heat_maps(records: Sequence[RunRecord]) -> HeatMaps | None:
         selects_metric=selection == metric,
         selects_train_loss=selection == TRAIN_LOSS,
         tolerance=metric_tolerance(metric).text,
-        cards=[_method_card(grid, scale, unit, metric) for grid in grids],
-        tuning=[_tuning_row(grid, unit, metric) for grid in grids],
+        cards=[_method_card(grid, scale, unit, selection) for grid in grids],
+        tuning=[_tuning_row(grid, unit, ease) for grid, ease in zip(grids, eases, strict=True)],
+        sorted_trials=sorted_trials_chart(eases, grids, metric),
     )
 
 
-def _shown_metric(records: Sequence[RunRecord], selection: str | None) -> str:
-    """Return the selection criterion of the sweep if it is a test metric, else the task's metric."""
-    evaluated = any(selection in line for record in records for line in record.test[-1:])
-    return selection if selection and selection != TRAIN_LOSS and evaluated else records[0].metric
-
-
-def _method_card(grid: RateGrid, scale: MetricScale, unit: Unit, metric: str) -> MethodCard:
+def _method_card(grid: RateGrid, scale: MetricScale, unit: Unit, selection: str | None) -> MethodCard:
     maps, best = grid.heat_maps(), grid.best
     taus = [heat_map.tau for heat_map in maps]
     return MethodCard(
         method=grid.method,
-        maps=[_map_table(heat_map, scale, unit, metric) for heat_map in maps],
+        maps=[_map_table(grid, heat_map, scale, unit, selection) for heat_map in maps],
         selected=taus.index(best.tau) if best is not None and best.tau in taus else 0,
         has_best=best is not None,
         trials=[_trial_facts(trial, unit) for trial in grid.trials],
     )
 
 
-def _map_table(heat_map: HeatMap, scale: MetricScale, unit: Unit, metric: str) -> MapTable:
-    grid = heat_map.grid
+def _map_table(
+    grid: RateGrid, heat_map: HeatMap, scale: MetricScale, unit: Unit, selection: str | None
+) -> MapTable:
+    """Return one map of a grid. Marks show the best and the selected trial of the whole grid."""
     best, choice = grid.best, grid.selected_by_papers_rule
-    entry = best or next(iter(heat_map.cells.values()))
+    entry = heat_map.grid.best or next(iter(heat_map.cells.values()))
+    results = [trial.result for trial in heat_map.cells.values() if trial.result is not None]
+    own_scale = metric_scale(results, grid.higher_is_better)
+    digits = 0 if len(heat_map.client_rates) > MAX_WIDE and unit.suffix else min(unit.digits, 3)
     rows = []
     for server in reversed(heat_map.server_rates):
         cells = []
@@ -147,32 +161,49 @@ def _map_table(heat_map: HeatMap, scale: MetricScale, unit: Unit, metric: str) -
                 cells.append(MapCell("", f"{label}: no trial", facts, "cell blank"))
             else:
                 marks = STAR * (trial is best) + RING * (trial is choice)
-                cell = _trial_cell(trial, label, scale, unit, marks)
+                cell = _trial_cell(trial, label, (scale, own_scale), unit, digits, marks)
                 cells.append(cell._replace(is_entry=trial is entry))
         rows.append((format_exponent(server), cells))
     return MapTable(
         tau=None if heat_map.tau is None else format_setting(heat_map.tau),
         rows=rows,
         client_rates=[format_exponent(client) for client in heat_map.client_rates],
-        near_best=grid.near_best(metric_tolerance(metric)),
+        edges=_edges(heat_map, grid.selected_by(selection)),
     )
 
 
-def _trial_cell(trial: RateTrial, label: str, scale: MetricScale, unit: Unit, marks: str) -> MapCell:
+def _edges(heat_map: HeatMap, trial: RateTrial | None) -> dict[str, str]:
+    """Return the sides of a map at which the selected trial of the method lies."""
+    if trial is None or heat_map.cells.get((trial.client_lr, trial.server_lr)) is not trial:
+        return {}
+    clients, servers = heat_map.client_rates, heat_map.server_rates
+    sides = {
+        "left": (trial.client_lr == clients[0], "smallest client rate"),
+        "right": (trial.client_lr == clients[-1], "largest client rate"),
+        "bottom": (trial.server_lr == servers[0], "smallest server rate"),
+        "top": (trial.server_lr == servers[-1], "largest server rate"),
+    }
+    return {side: description for side, (is_there, description) in sides.items() if is_there}
+
+
+def _trial_cell(
+    trial: RateTrial, label: str, scales: tuple[MetricScale, MetricScale], unit: Unit, digits: int, marks: str
+) -> MapCell:
     facts = _trial_facts(trial, unit, marks)
     label = f"{label}: {facts['status']}, {unit.name} {facts[unit.name]}"
-    label += ", best" * (STAR in marks) + ", the paper's choice" * (RING in marks)
+    label += ", best" * (STAR in marks) + f", {BY_RULE}" * (RING in marks)
     kind = "cell marked" if marks else "cell"
     if trial.result is None:
         return MapCell(STATE_MARKS.get(trial.state, "?"), label, facts, f"{kind} ended", marks=marks)
-    text = f"{trial.result * unit.factor:.{min(unit.digits, 3)}f}"
-    return MapCell(text, label, facts, kind, cell_colours(scale.position(trial.result)), marks)
+    shared, own = (cell_colours(scale.position(trial.result)) for scale in scales)
+    text = f"{trial.result * unit.factor:.{digits}f}"
+    return MapCell(text, label, facts, kind, CellColours(*shared, *own), marks)
 
 
 def _trial_facts(trial: RateTrial, unit: Unit, marks: str = "") -> dict[str, str]:
     """Return the facts of a trial by name."""
     records = trial.group.records
-    marked = [f"best {unit.name}"] * (STAR in marks) + ["the paper's choice"] * (RING in marks)
+    marked = [f"best {unit.name}"] * (STAR in marks) + [BY_RULE] * (RING in marks)
     facts = {
         **_rate_facts(trial.client_lr, trial.server_lr),
         "tau": "" if trial.tau is None else format_setting(trial.tau),
@@ -191,17 +222,14 @@ def _rate_facts(client: float, server: float) -> dict[str, str]:
     return {name: f"{format_setting(rate)} (10^{format_exponent(rate)})" for name, rate in rates.items()}
 
 
-def _tuning_row(grid: RateGrid, unit: Unit, metric: str) -> TuningRow:
-    tolerance, best, choice = metric_tolerance(metric), grid.best, grid.selected_by_papers_rule
-    best_tau = grid.select_tau(best.tau) if best is not None and len(grid.taus) > 1 else None
-    choice_text = _value_text(choice, unit)
+def _tuning_row(grid: RateGrid, unit: Unit, ease: EaseOfTuning) -> TuningRow:
+    best, choice = grid.best, grid.selected_by_papers_rule
+    selected = _value_text(choice, unit)
     return TuningRow(
-        method=grid.method,
         best=_value_text(best, unit),
         best_rates=_rates_text(best),
-        papers_choice=choice_text if choice_text == ABSENT else f"{choice_text} at {_rates_text(choice)}",
-        near_best=grid.near_best(tolerance),
-        near_best_with_tau=best_tau.near_best(tolerance) if best_tau else None,
+        selected=selected if selected == ABSENT else f"{selected} at {_rates_text(choice)}",
+        ease=ease,
     )
 
 

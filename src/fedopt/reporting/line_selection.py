@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import NamedTuple
 
 from fedopt.analysis.summary import Comparison, Summary
@@ -35,15 +37,18 @@ class LineSelection(NamedTuple):
         return style.colour if style else ""
 
 
-def select_lines(comparison: Comparison) -> LineSelection:
-    """Select all configurations; of more than twelve, the best of each algorithm and others as thin lines."""
+def select_lines(comparison: Comparison, selected: Collection[Path] = ()) -> LineSelection:
+    """Select all configurations; of more than twelve, one of each algorithm and others as thin lines.
+
+    The one is the best, or the one whose runs a sweep has selected.
+    """
     summaries = comparison.summaries
     if len(summaries) <= MAX_NAMED:
         return LineSelection(summaries, [], 0)
     best: dict[str, Summary] = {}
-    for summary in summaries:
+    for summary in sorted(summaries, key=lambda summary: summary.record.path not in selected):
         best.setdefault(summary.record.label, summary)
-    named = list(best.values())[:MAX_NAMED]
+    named = sorted(best.values(), key=summaries.index)[:MAX_NAMED]
     positions = {summary.position for summary in named}
     others = [summary for summary in summaries if summary.position not in positions]
     trials = [summary for summary in others if not summary.failed][:MAX_TRIALS]

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from fedopt.analysis.headline import headline
 from fedopt.analysis.seeds import run_seed
+from fedopt.analysis.selection import describe_grid_selection
 from fedopt.analysis.summary import Comparison
 from fedopt.display.table import describe_data
 from fedopt.formatting import ABSENT
 from fedopt.reporting.line_selection import MAX_NAMED
+from fedopt.reporting.sweep_view import SweepView
 from fedopt.runs.records import RunRecord
 
 MAX_TITLE_NAMES = 3  # algorithms in the title
@@ -42,9 +44,15 @@ def page_facts(comparison: Comparison) -> dict[str, str]:
     return {name: text for name, text in facts.items() if text}
 
 
-def describe_result(comparison: Comparison) -> str:
-    """Return the best result with its margin and certainty, and the failures."""
-    return headline(comparison) + _failures(comparison)
+def describe_result(comparison: Comparison, sweep: SweepView | None = None) -> str:
+    """Return the best result with its margin and certainty, and the failures.
+
+    For a sweep, these are the sentences of the terminal: the trial that its rule selects, the best metric,
+    and a warning if it lies at the edge of the grid.
+    """
+    if sweep is None:
+        return headline(comparison) + _failures(comparison)
+    return " ".join(describe_grid_selection(sweep.grids, sweep.select, sweep.metric)) + _failures(comparison)
 
 
 def _failures(comparison: Comparison) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from fedopt.analysis.summary import compare_runs
 from fedopt.display.html import render_template
-from fedopt.display.table import describe_columns
 from fedopt.errors import RunError, UserError
 from fedopt.files import disk_errors, write_atomically
 from fedopt.formatting import metric_unit
@@ -23,7 +22,8 @@ from fedopt.reporting.clients import clients_section
 from fedopt.reporting.heatmaps import heat_maps
 from fedopt.reporting.line_selection import MAX_NAMED, select_lines
 from fedopt.reporting.overview import describe_result, page_facts
-from fedopt.reporting.tables import result_columns, setting_columns, setting_rows
+from fedopt.reporting.sweep_view import sweep_view
+from fedopt.reporting.tables import result_columns, results_caption, setting_columns, setting_rows
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # another path does not help
@@ -49,9 +49,10 @@ def write_report(records: Sequence[RunRecord], path: Path, title: str) -> None:
 
 def render_report(records: Sequence[RunRecord], title: str, live: bool = False) -> str:
     """Return the report on `records` as HTML. A live page asks its server for changes."""
-    comparison = compare_runs(records)
-    selection = select_lines(comparison)
+    comparison, sweep = compare_runs(records), sweep_view(records)
+    selection = select_lines(comparison, sweep.selected_runs if sweep else ())
     charts = run_charts(comparison, selection, smoothing_window(records))
+    maps = heat_maps(records)
     return render_template(
         "fedopt.reporting",
         "report.html.j2",
@@ -59,20 +60,22 @@ def render_report(records: Sequence[RunRecord], title: str, live: bool = False) 
         live=live,
         synthetic=any(record.data == "synthetic" for record in records),
         facts=page_facts(comparison),
-        result=describe_result(comparison),
+        result=describe_result(comparison, sweep),
+        is_sweep=sweep is not None,
         comparison=comparison,
         unit=metric_unit(comparison.metric),
         selection=selection,
-        charts=[(chart, chart_drawing.draw_chart(chart)) for chart in charts],
+        charts=charts,
         last_rounds=LAST_ROUNDS,
-        heat_maps=heat_maps(records),
+        heat_maps=maps,
+        draw_chart=chart_drawing.draw_chart,
         clients=clients_section(records),
-        columns_note=describe_columns(comparison),
+        results_caption=results_caption,
         columns=result_columns(comparison),
         has_setting_columns=bool(setting_columns(comparison)),
         settings=setting_rows(comparison),
         max_listed=MAX_NAMED,
-        script_data=_script_data(charts),
+        script_data=_script_data([*charts, *([maps.sorted_trials] if maps else [])]),
     )
 
 

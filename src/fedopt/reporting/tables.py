@@ -6,12 +6,26 @@ import re
 from typing import NamedTuple
 
 from fedopt.analysis.labels import differing_settings
-from fedopt.analysis.summary import BEST, NOISE, UNKNOWN, WORSE, Comparison
+from fedopt.analysis.summary import BEST, NOISE, TARGET_MARGIN, UNKNOWN, WORSE, Comparison
 from fedopt.display.table import NumberColumn, comparison_columns
 from fedopt.formatting import ABSENT, format_setting
 from fedopt.reporting.line_selection import MAX_NAMED
+from fedopt.runs.records import LAST_ROUNDS
 
 MAX_SETTING_COLUMNS = 4  # of the results
+_TOOLTIPS = {  # by the start of the title
+    "mean of last": f"Mean over the evaluations of the last {LAST_ROUNDS} rounds, as in the paper's tables; "
+    "over all rounds of a shorter run.",
+    "difference": "Difference to the best configuration, paired by seed; ±: its 95 % confidence interval.",
+    "train loss": f"Mean over the last {LAST_ROUNDS} rounds, or over all rounds of a shorter run.",
+    "rounds to": f"First evaluation within {TARGET_MARGIN * 100:.0f} % of the best result, if the following "
+    f"evaluation confirms it. {ABSENT}: not reached.",
+    "MB sent": "Megabytes sent in both directions, all clients.",
+    "MB to": f"Megabytes sent until the target is reached. {ABSENT}: not reached.",
+    "seconds": "Duration of the run.",
+    "rejected": "Clients whose loss or update was not finite. A configuration with rejected clients in its "
+    f"last {LAST_ROUNDS} rounds ranks behind all others.",
+}
 VERDICT_ORDER = (BEST, NOISE, WORSE, UNKNOWN)
 
 
@@ -29,6 +43,7 @@ class ResultColumn(NamedTuple):
     first_order: str
     cells: list[TableCell]
     is_sorted: bool = False
+    tooltip: str = ""
 
 
 def result_columns(comparison: Comparison) -> list[ResultColumn]:
@@ -49,6 +64,15 @@ def result_columns(comparison: Comparison) -> list[ResultColumn]:
         *numbers,
         ResultColumn("seeds", "descending", [TableCell(str(count), count) for count in seeds]),
     ]
+
+
+def results_caption(comparison: Comparison) -> str:
+    """Return one line about the order of the rows and the marks. Tooltips explain the columns."""
+    rule = "the mean of the last rounds" if comparison.best.rule == "paper" else "the last evaluation"
+    if not comparison.has_several_seeds:
+        return f"Ranked by {rule}, one seed each. Point at a heading for its meaning."
+    marks = "±: 95 % confidence interval. Bold: best, and distinguishable from all others."
+    return f"Ranked by {rule}. {marks}"
 
 
 def setting_columns(comparison: Comparison) -> dict[str, list[object]]:
@@ -88,7 +112,9 @@ def _number_column(column: NumberColumn) -> ResultColumn:
         else TableCell(cell.text, cell.number, "best" if cell.best else "")
         for cell in column.cells
     ]
-    return ResultColumn(title, "descending" if column.higher_is_better else "ascending", cells)
+    order = "descending" if column.higher_is_better else "ascending"
+    tooltip = next((text for start, text in _TOOLTIPS.items() if column.title.startswith(start)), "")
+    return ResultColumn(title, order, cells, tooltip=tooltip or "The task's metric at the last evaluation.")
 
 
 def _setting_cell(value: object) -> TableCell:
