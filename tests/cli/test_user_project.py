@@ -123,5 +123,5 @@ def test_run_of_a_task_object_is_evaluated_and_exported_with_its_reference(
     done = fedopt("eval", copied, "--task", here.task, "--executor", "serial", "--json")
     assert done.code == 0, done.err
     expected = fedopt("eval", run, "--executor", "serial", "--json")
-    assert json.loads(done.out)["value"] == json.loads(expected.out)["value"]
+    assert json.loads(done.out)["accuracy"] == json.loads(expected.out)["accuracy"]
     assert fedopt("export", copied, "--task", here.task).code == 0
