@@ -10,6 +10,7 @@
         UserCodeError      a user's module or function failed: reference, path, line
         ClusterError       a Ray cluster that cannot be used: address, nodes
         MissingExtra       an optional package is not installed: package, extra
+        MissingProgram     a program of the system is not installed: program
       RunError             a correct request that failed (exit code 1)
         Diverged           the updates are no longer finite: round, clients
         WorkerError        a worker process failed: client, round
@@ -116,6 +117,14 @@ class MissingExtra(UserError):
     def __init__(self, message: str, *, package: str = "", extra: str = "") -> None:
         super().__init__(message)
         self.package, self.extra = package, extra
+
+
+class MissingProgram(UserError):
+    """A program of the system is not installed."""
+
+    def __init__(self, message: str, *, program: str = "") -> None:
+        super().__init__(message)
+        self.program = program
 
 
 class RunError(FedoptError):

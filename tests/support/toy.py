@@ -60,6 +60,9 @@ class Toy:
     def steps(self) -> int:
         return self.epochs * len(self.data)
 
+    def kept_or(self, *first: Vector) -> tuple[Vector, ...]:
+        return first if self.kept is None else self.kept
+
     def batches(self) -> Iterator[Batch]:
         for _ in range(self.epochs):
             yield from self.data

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from fedopt.algorithms import Round, Vector
 from fedopt.data import Arrays, Federation
+from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import ClientJob, ClientReport, initial_vector
@@ -81,6 +83,43 @@ def assert_same(expected: Trained, actual: Trained, tolerance: float) -> None:
             assert v.shape == w.shape
             if one.finite:
                 assert float((v - w).abs().max()) <= tolerance * float(v.abs().max())
+
+
+class TrainedCohort(NamedTuple):
+    """The clients of a round: their reports, the means of what they return, and what they keep."""
+
+    reports: list[ClientReport]
+    means: tuple[Vector, ...]
+    kept: dict[int, tuple[Vector, ...]]
+
+
+def train_cohort(
+    executor: Executor, problem: Problem, clients: Sequence[int], lr: float, t: int = 0, kept: Any = MappingProxyType({})
+) -> TrainedCohort:
+    """Train clients from x_0 in blocks."""
+    algorithm = problem.algorithm()
+    sent = algorithm.sent(algorithm.init(initial_vector(problem)))
+    executor.load(problem, problem.federation(), ())
+    jobs = [ClientJob(Round(t, lr, 1.0, len(clients), 40), client) for client in clients]
+    mean, result = BlockedMean(), TrainedCohort([], (), {})
+    for block in executor.train(jobs, sent, kept.get):
+        mean.add_block(block.total)
+        result.reports.extend(block.reports)
+        result.kept.update(block.kept)
+    return result._replace(means=mean.value() or ())
+
+
+def assert_same_cohort(expected: TrainedCohort, actual: TrainedCohort, tolerance: float) -> None:
+    """Compare all numbers; vectors up to `tolerance` times their largest element."""
+    for one, other in zip(expected.reports, actual.reports, strict=True):
+        assert one._replace(loss=0.0, rows=None) == other._replace(loss=0.0, rows=None)
+        assert one.loss == pytest.approx(other.loss, rel=tolerance, nan_ok=True)
+    assert expected.kept.keys() == actual.kept.keys()
+    pairs = [(expected.means, actual.means), *((v, actual.kept[i]) for i, v in expected.kept.items())]
+    for ours, theirs in pairs:
+        for v, w in zip(ours, theirs, strict=True):
+            assert v.shape == w.shape
+            assert float((v - w).abs().max()) <= tolerance * float(v.abs().max())
 
 
 # Each task with a client rate at which its steps are large compared with the rounding of x, and its settings.

@@ -10,6 +10,7 @@ The server averages both, and B2 becomes the average of A2. Both directions tran
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -24,22 +25,29 @@ class AdaAlterState(NamedTuple):
     B2: Vector
 
 
+@dataclass(frozen=True)
+class AdaAlterClient:
+    """A client that scales its steps by the accumulator that it received."""
+
+    epsilon: float
+
+    def __call__(self, work: Work, x: Vector, B2: Vector) -> ClientResult:
+        x_i, A2 = x, B2
+        for k, b in enumerate(work.batches(), start=1):
+            g = work.gradient(x_i, b)
+            x_i = step(x_i, -g / torch.sqrt(B2 + k * self.epsilon**2), work.round.eta_l)
+            A2 = A2 + g**2
+        return ClientResult((x_i - x, A2))
+
+
 def adaalter(*, epsilon: Positive = 1.0, initial_accumulator: NonNegative = 1.0) -> Algorithm:
     """Build AdaAlter. In the authors' experiments, epsilon and the initial accumulator are 1."""
 
     def init(x: Vector) -> AdaAlterState:
         return AdaAlterState(x, torch.full_like(x, initial_accumulator))
 
-    def client(work: Work, x: Vector, B2: Vector) -> ClientResult:
-        x_i, A2 = x, B2
-        for k, b in enumerate(work.batches(), start=1):
-            g = work.gradient(x_i, b)
-            x_i = step(x_i, -g / torch.sqrt(B2 + k * epsilon**2), work.round.eta_l)
-            A2 = A2 + g**2
-        return ClientResult((x_i - x, A2))
-
     def server(state: AdaAlterState, mean: tuple[Vector, ...], round: Round) -> AdaAlterState:
         delta, A2 = mean
         return AdaAlterState(step(state.x, delta, round.eta), A2)
 
-    return Algorithm(init, client, server, sends=("x", "B2"), returns=("delta", "A2"))
+    return Algorithm(init, AdaAlterClient(epsilon), server, sends=("x", "B2"), returns=("delta", "A2"))

@@ -6,6 +6,10 @@ The engine runs a round of any algorithm in the same way:
 
 An algorithm file therefore holds only mathematics, in the paper's symbols: `x` is the model, `eta` the server
 learning rate, `eta_l` the client learning rate, `delta` a model difference and `t` the round.
+
+The clients of this package use coordinate-wise operations only. The engine may therefore run one of them on
+several clients at once: a vector is then a stack (clients, d) with one row for each client, and `eta_l` and
+`steps` are columns (clients, 1).
 """
 
 from __future__ import annotations
@@ -38,6 +42,9 @@ class Work(Protocol):
     @property
     def kept(self) -> tuple[Vector, ...] | None:
         """The vectors of this client's last `ClientResult.keeps`; None in its first round."""
+
+    def kept_or(self, *first: Vector) -> tuple[Vector, ...]:
+        """Return the vectors that this client kept, or `first` in its first round."""
 
     @property
     def steps(self) -> int:

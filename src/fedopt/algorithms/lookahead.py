@@ -8,6 +8,7 @@ another client.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
@@ -20,6 +21,20 @@ class LookaheadState(NamedTuple):
     v: Vector  # the average of the clients' accumulators
 
 
+@dataclass(frozen=True)
+class LookaheadClient:
+    """A client whose optimizer starts from the server's accumulator v. It sends its own back."""
+
+    optimizer: Optimizer  # CLIENTOPT
+
+    def __call__(self, work: Work, x: Vector, v: Vector) -> ClientResult:
+        x_i, s = x, self.optimizer.init(x)._replace(v=v)
+        for k, b in enumerate(work.batches()):
+            g = work.gradient(x_i, b)
+            x_i, s = apply_update(self.optimizer, x_i, -g, work.round.eta_l, k, s)
+        return ClientResult((x_i - x, s.v))
+
+
 def lookahead(client: Optimizer, *, state: Literal["reset", "average"] = "reset") -> Algorithm:
     """x_{t+1} = x_t + eta (mean of the clients' fast weights - x_t)."""
     if state == "reset":
@@ -28,15 +43,8 @@ def lookahead(client: Optimizer, *, state: Literal["reset", "average"] = "reset"
     def init(x: Vector) -> LookaheadState:
         return LookaheadState(x, client.init(x).v)
 
-    def client_update(work: Work, x: Vector, v: Vector) -> ClientResult:
-        x_i, s = x, client.init(x)._replace(v=v)
-        for k, b in enumerate(work.batches()):
-            g = work.gradient(x_i, b)
-            x_i, s = apply_update(client, x_i, -g, work.round.eta_l, k, s)
-        return ClientResult((x_i - x, s.v))
-
     def server(state: LookaheadState, mean: tuple[Vector, ...], round: Round) -> LookaheadState:
         delta, v = mean
         return LookaheadState(step(state.x, delta, round.eta), v)
 
-    return Algorithm(init, client_update, server, sends=("x", "v"), returns=("delta", "v"))
+    return Algorithm(init, LookaheadClient(client), server, sends=("x", "v"), returns=("delta", "v"))

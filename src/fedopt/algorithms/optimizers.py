@@ -58,7 +58,12 @@ def apply_update(
 
 
 def step(x: Vector, delta: Vector, eta: float) -> Vector:
-    """Return x + eta delta. All algorithms call this function, so equal steps are equal to the bit."""
+    """Return x + eta delta. All algorithms call this function, so equal steps are equal to the bit.
+
+    For stacked vectors, eta is a column with one rate for each row.
+    """
+    if isinstance(eta, torch.Tensor):
+        return torch.addcmul(x, delta, eta)
     return torch.add(x, delta, alpha=eta)
 
 

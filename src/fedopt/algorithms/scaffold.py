@@ -6,6 +6,7 @@ full-batch step with option II, c_i+ equals the gradient for any c and c_i.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -19,6 +20,27 @@ class ScaffoldState(NamedTuple):
     c: Vector  # control variate of the server, initially zero
 
 
+@dataclass(frozen=True)
+class ScaffoldClient:
+    """A client that corrects its gradients by c - c_i. It keeps c_i."""
+
+    option: Literal["I", "II"]
+
+    def __call__(self, work: Work, x: Vector, c: Vector) -> ClientResult:
+        eta_l = work.round.eta_l
+        (c_i,) = work.kept_or(c)
+        correction = c - c_i  # exactly zero in a client's first round
+        x_i = x
+        for b in work.batches():  # for e = 1..E, for b in B_i
+            g = work.gradient(x_i, b)
+            x_i = step(x_i, -(g + correction), eta_l)  # x_i = x_i - eta_l (g_i - c_i + c)
+        if self.option == "I":
+            c_plus = work.full_gradient(x)
+        else:
+            c_plus = c_i - c + (x - x_i) / (work.steps * eta_l)  # work.steps = E |B_i|
+        return ClientResult((x_i - x, c_plus - c_i), keeps=(c_plus,))  # Delta x_i, Delta c_i; c_i = c_i+
+
+
 def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:
     """Build SCAFFOLD with control variates by option II (the model difference) or I (a full gradient at x).
 
@@ -29,24 +51,17 @@ def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:
     def init(x: Vector) -> ScaffoldState:
         return ScaffoldState(x, torch.zeros_like(x))
 
-    def client(work: Work, x: Vector, c: Vector) -> ClientResult:
-        eta_l = work.round.eta_l
-        (c_i,) = work.kept or (c,)
-        correction = c - c_i  # exactly zero in a client's first round
-        x_i = x
-        for b in work.batches():  # for e = 1..E, for b in B_i
-            g = work.gradient(x_i, b)
-            x_i = step(x_i, -(g + correction), eta_l)  # x_i = x_i - eta_l (g_i - c_i + c)
-        if option == "I":
-            c_plus = work.full_gradient(x)
-        else:
-            c_plus = c_i - c + (x - x_i) / (work.steps * eta_l)  # work.steps = E |B_i|
-        return ClientResult((x_i - x, c_plus - c_i), keeps=(c_plus,))  # Delta x_i, Delta c_i; c_i = c_i+
-
     def server(state: ScaffoldState, mean: tuple[Vector, ...], round: Round) -> ScaffoldState:
         delta_x, delta_c = mean
         x = step(state.x, delta_x, round.eta)  # x_{t+1} = x_t + eta Delta x
         c = state.c + (round.cohort / round.population) * delta_c  # c = c + |S|/N Delta c
         return ScaffoldState(x, c)
 
-    return Algorithm(init, client, server, sends=("x", "c"), returns=("delta_x", "delta_c"), keeps=("c_i",))
+    return Algorithm(
+        init,
+        ScaffoldClient(option),
+        server,
+        sends=("x", "c"),
+        returns=("delta_x", "delta_c"),
+        keeps=("c_i",),
+    )

@@ -41,6 +41,15 @@ class BlockSum:
         self.weight += weight
         self.count += 1
 
+    @classmethod
+    def from_vectors(cls, sums: Sequence[Vector], weight: float, count: int) -> BlockSum:
+        """Return a block whose weighted sums have been computed."""
+        block = cls()
+        if count:
+            block._add(1.0, sums, None)
+        block.weight, block.count = weight, count
+        return block
+
     def merge(self, other: BlockSum) -> None:
         """Add the sums of another block."""
         if self._sums is None:

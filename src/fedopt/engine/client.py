@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedopt import rng
 from fedopt.algorithms.base import Round, Vector
 from fedopt.data import Arrays
-from fedopt.engine.problem import Problem
+from fedopt.engine.problem import LocalWork, Problem
 from fedopt.models.capabilities import SelfUpdating
 from fedopt.models.flat import Flat, updating_in_backward
 from fedopt.models.sparse_rows import SparseRows
@@ -22,6 +23,17 @@ from fedopt.tasks.batch import Batch, count_examples
 def tensors(arrays: Arrays, rows: np.ndarray | slice) -> tuple[Tensor, ...]:
     """Copy rows of each array to memory of torch, whose alignment does not vary."""
     return tuple(torch.tensor(a[rows]) for a in arrays)
+
+
+def shuffled_rows(seed: int, t: int, client: str, epoch: int, n: int) -> NDArray[np.int64]:
+    """Return the order of a client's `n` examples in an epoch of round t."""
+    return rng.generator(seed, "shuffle", t, client, epoch).permutation(n)
+
+
+def rows_in_order(local: LocalWork, n: int) -> list[NDArray[np.int64]]:
+    """Return the row numbers of each batch of `n` examples that are not shuffled."""
+    size = local.batch_size
+    return [np.arange(i * size, min((i + 1) * size, n)) for i in range(local.batches_per_epoch(n))]
 
 
 class TrainingStatistics(NamedTuple):
@@ -58,12 +70,15 @@ class ClientWork:
         self._losses: list[tuple[int, Tensor]] = []  # converted at the end: .item() would synchronise
         self._full_losses: list[tuple[int, Tensor]] = []  # of the last full gradient
 
+    def kept_or(self, *first: Vector) -> tuple[Vector, ...]:
+        return first if self.kept is None else self.kept
+
     def batches(self) -> Iterator[Batch]:
         """Yield E epochs of shuffled batches, or K steps; a new epoch begins when one is used up."""
         local, n = self._problem.local, len(self._arrays[0])
         step = epoch = 0
         while step < self.steps:
-            order = self._rng("shuffle", epoch).permutation(n)
+            order = shuffled_rows(self._problem.seed, self.round.t, self._client, epoch, n)
             augment = self._rng("augment", epoch)
             for start in range(0, local.batches_per_epoch(n) * local.batch_size, local.batch_size):
                 if step == self.steps:
@@ -105,17 +120,20 @@ class ClientWork:
         """Return the mean of the gradients of all batches at `x`. It does not count as training."""
         recorded = len(self._losses)
         statistics = None if self._flat.statistics is None else self.read_statistics()
-        local = self._problem.local
-        n, size = len(self._arrays[0]), local.batch_size
-        count = local.batches_per_epoch(n)
-        augment = self._rng("augment", "full")
-        rows = [np.arange(i * size, min((i + 1) * size, n)) for i in range(count)]
-        total = sum((self.gradient(x, self._batch(r, augment)) for r in rows), torch.zeros_like(x))
+        total, count = torch.zeros_like(x), 0
+        for batch in self.full_batches():
+            total, count = total + self.gradient(x, batch), count + 1
         self._full_losses = self._losses[recorded:]
         del self._losses[recorded:]
         if statistics is not None:
             self.write_statistics(statistics)
         return total / count
+
+    def full_batches(self) -> Iterator[Batch]:
+        """Yield the batches B_i, each once and in order."""
+        augment = self._rng("augment", "full")
+        for rows in rows_in_order(self._problem.local, len(self._arrays[0])):
+            yield self._batch(rows, augment)
 
     def read_statistics(self) -> Vector:
         """Return the running statistics of the normalisation layers."""
@@ -134,7 +152,7 @@ class ClientWork:
             "examples": lambda: len(self._arrays[0]),
             "uniform": lambda: 1,
             "processed": lambda: self.statistics().examples,
-            "tokens": self._tokens,
+            "tokens": self.tokens,
         }
         return float(weighting[self._problem.weighting]())
 
@@ -145,7 +163,8 @@ class ClientWork:
         loss = sum(n * loss.item() for n, loss in losses)
         return TrainingStatistics(len(self._losses), examples, loss)
 
-    def _tokens(self) -> float:
+    def tokens(self) -> int:
+        """Return the number of tokens of this client."""
         assert self._problem.tokens is not None  # the configuration rejects this weighting otherwise
         return self._problem.tokens(tensors(self._arrays, slice(None)))
 

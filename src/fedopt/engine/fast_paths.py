@@ -12,17 +12,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
-from fedopt.algorithms import Algorithm, Optimizer, sgd
+from fedopt.algorithms import Algorithm, Optimizer, Round, Vector, sgd
+from fedopt.algorithms.adaalter import AdaAlterClient
 from fedopt.algorithms.fedopt import FedOptClient, FedOptServer
 from fedopt.algorithms.fedprox import FedProxClient
+from fedopt.algorithms.lookahead import LookaheadClient
+from fedopt.algorithms.scaffold import ScaffoldClient
 from fedopt.engine.problem import Problem
 from fedopt.models.capabilities import has_gradient_hooks, self_updating_layers
 
 
 class FastPath(NamedTuple):
-    """A faster computation. `condition` takes the algorithm and, on a client, the problem and the model."""
+    """A faster computation. `condition` takes the algorithm and, in some cases, the problem and the model."""
 
     name: str
     exact_if: str
@@ -72,6 +76,51 @@ def _is_from_this_package(optimizer: Optimizer) -> bool:
     return all(module.startswith("fedopt.algorithms.") for module in modules)
 
 
+def _client_is_coordinate_wise(algorithm: Algorithm) -> bool:
+    client: Any = algorithm.client
+    types = (FedOptClient, FedProxClient, ScaffoldClient, AdaAlterClient, LookaheadClient)
+    if type(client) not in types:
+        return False
+    return not hasattr(client, "optimizer") or _is_from_this_package(client.optimizer)
+
+
+class _IdleWork:
+    """Two steps with gradients, and some with gradient and rate zero, for a vector of two numbers."""
+
+    kept = None
+    steps = 2
+
+    def __init__(self, idle_steps: int) -> None:
+        self._rate = torch.full((1, 1), 0.1)
+        self.round = Round(0, self._rate, 1.0, 1, 1)  # type: ignore[arg-type]
+        self._idle_steps = idle_steps
+
+    def kept_or(self, *first: Vector) -> tuple[Vector, ...]:
+        return first
+
+    def batches(self) -> Iterator[Vector]:
+        yield torch.tensor([[0.5, -2.0]])
+        yield torch.tensor([[1.0, 0.25]])
+        rate = self._rate.clone()
+        for _ in range(self._idle_steps):
+            self._rate.zero_()
+            yield torch.zeros(1, 2)
+        self._rate.copy_(rate)
+
+    def gradient(self, x: Vector, batch: Vector) -> Vector:
+        return batch
+
+    def full_gradient(self, x: Vector) -> Vector:
+        return torch.ones_like(x)
+
+
+def _idle_steps_change_nothing(algorithm: Algorithm) -> bool:
+    sent = [torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.25]])][: len(algorithm.sends)]
+    one, other = (algorithm.client(_IdleWork(idle), *sent) for idle in (0, 2))
+    pairs = zip(one.returns + one.keeps, other.returns + other.keeps, strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
 def _server_is_sgd(algorithm: Algorithm) -> bool:
     return bool(algorithm.server == FedOptServer(sgd()))
 
@@ -101,4 +150,23 @@ SERVER_ON_SPARSE_ROWS = FastPath(
     "x_{t+1} = x_t + eta Delta_t leaves x unchanged where Delta_t is zero.",
     _server_is_sgd,
 )
-FAST_PATHS = (IN_PLACE_SGD, SELF_UPDATING_LAYERS, CLIENT_ON_SPARSE_ROWS, SERVER_ON_SPARSE_ROWS)
+STACKED_CLIENTS = FastPath(
+    "stacked clients",
+    "The client is one of this package with one of its optimizers. It uses coordinate-wise operations only, "
+    "so it computes the result of each client of a stack. The result is equal up to rounding.",
+    _client_is_coordinate_wise,
+)
+UNEQUAL_STEPS = FastPath(
+    "stacked clients with different numbers of steps",
+    "Stacked clients apply, and a step with gradient and rate zero changes no result of the client. The "
+    "condition runs the client with and without such steps and compares the results.",
+    _idle_steps_change_nothing,
+)
+FAST_PATHS = (
+    IN_PLACE_SGD,
+    SELF_UPDATING_LAYERS,
+    CLIENT_ON_SPARSE_ROWS,
+    SERVER_ON_SPARSE_ROWS,
+    STACKED_CLIENTS,
+    UNEQUAL_STEPS,
+)

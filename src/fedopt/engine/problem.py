@@ -93,14 +93,14 @@ class Problem:
         inputs: Nested,
         targets: Nested,
         examples: int | Tensor,
-        weights: Tensor | None = None,
+        mean_loss: Callable[[Nested, Nested], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return the training objective f_i(x; b) on a batch of `examples`, and the batch's mean loss.
 
-        `weights` are the weights of the rows in the mean loss. None means equal weights.
+        `mean_loss` computes the mean loss from outputs and targets, by default the mean of the task's loss.
         """
-        losses = self.losses(call_model(module, inputs), targets)
-        mean = losses.mean() if weights is None else (losses * weights).sum()
+        outputs = call_model(module, inputs)
+        mean = mean_loss(outputs, targets) if mean_loss else self.losses(outputs, targets).mean()
         objective = mean * examples if self.reduction == "sum" else mean
         if self.penalty is not None:
             objective = objective + self.penalty(module)

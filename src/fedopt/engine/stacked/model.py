@@ -1,0 +1,195 @@
+"""The gradients of all clients of a stack, by `torch.func.vmap` over stacked parameters and batches.
+
+Batches of different size are padded to a common size. A padded row is a copy of the first row and has weight
+zero in the mean loss. If the loss of a batch is one number, the mean of the losses of its rows replaces it in
+padded batches; in full batches the loss is computed as written, and the difference between both is
+returned so that the caller can reject it.
+
+The step is traced once for each shape: `make_fx` records the tensor operations of model, loss, gradient and
+update as a graph. The graph runs without the overhead of `vmap` and autograd, or is compiled.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fedopt.algorithms.base import Vector
+from fedopt.engine.problem import Problem
+from fedopt.engine.stacked.dropout import DropoutMasks, replace_dropout
+from fedopt.engine.worker import build_module
+from fedopt.models.capabilities import HasBasicOperations
+from fedopt.models.fixed_state import fixed_tensors
+from fedopt.models.flat import Flat
+from fedopt.tasks.batch import call_model
+
+# How the mean loss of a batch is computed from its rows.
+#   "each"   the loss has one value for each example
+#   "mean"   the loss of a batch is the mean of the losses of its examples
+#   "batch"  only the loss of the whole batch is defined, so that batches cannot be padded
+RowLosses = Literal["each", "mean", "batch"]
+
+
+class StackedBatch(NamedTuple):
+    """One batch of each client of a stack."""
+
+    inputs: Tensor  # (clients, rows, ...)
+    targets: Tensor  # (clients, rows, ...)
+    counts: Tensor  # (clients,) number of examples; the rows after them are padding; 0: no batch
+    masks: tuple[Tensor, ...] = ()  # of the dropout layers, (clients, rows, ...)
+
+    def to(self, device: torch.device) -> StackedBatch:
+        """Return the batch on a device."""
+        inputs, targets, counts = (a.to(device) for a in (self.inputs, self.targets, self.counts))
+        return StackedBatch(inputs, targets, counts, tuple(mask.to(device) for mask in self.masks))
+
+
+class StepResult(NamedTuple):
+    """The result of a step of all clients."""
+
+    value: Tensor  # (clients, d): the gradients, or x_i after a step of SGD
+    losses: Tensor  # (clients,): mean loss of each batch
+    errors: Tensor  # (clients,): relative difference between the loss of a full batch and that of its rows
+
+
+Step = Callable[..., StepResult]
+
+
+class _Objective(nn.Module):
+    """The training objective of one client as a module, with given dropout masks."""
+
+    def __init__(self, problem: Problem, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.row_losses: RowLosses = "each"
+        self._problem = problem
+        self._masks: list[Tensor] = []
+        for layer in list(module.modules()):
+            if isinstance(layer, HasBasicOperations):
+                layer.use_basic_operations()
+        replace_dropout(module, self._masks)
+
+    def losses(self, inputs: Tensor, targets: Tensor, masks: tuple[Tensor, ...]) -> Tensor:
+        """Return what the loss returns."""
+        self._masks[:] = masks
+        return self._problem.losses(call_model(self.module, inputs), targets)
+
+    def forward(
+        self, inputs: Tensor, targets: Tensor, count: Tensor, masks: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return the objective on the first `count` rows, the mean loss, and the error of this mean."""
+        self._masks[:] = masks
+        errors = []
+
+        def mean_loss(outputs: Any, targets: Any) -> Tensor:
+            mean, error = self._mean_loss(outputs, targets, count)
+            errors.append(error)
+            return mean
+
+        objective, mean = self._problem.objective(self.module, inputs, targets, count, mean_loss)
+        if self._masks:
+            raise RuntimeError("the number of calls of the dropout layers varies")
+        return objective, (mean, errors[0])
+
+    def _mean_loss(self, outputs: Any, targets: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+        loss, rows = self._problem.losses, len(targets)
+        if self.row_losses == "batch":
+            return loss(outputs, targets).mean(), torch.zeros_like(count)
+        weights = (torch.arange(rows, device=count.device) < count) / count.clamp(min=1)
+        if self.row_losses == "each":
+            losses = loss(outputs, targets).reshape(rows, -1).mean(1)
+            return (losses * weights).sum(), torch.zeros_like(count)
+        losses = vmap(lambda output, target: loss(output[None], target[None]).mean())(outputs, targets)
+        of_rows, of_batch = (losses * weights).sum(), loss(outputs, targets).mean()
+        is_full = count == rows
+        difference = (of_rows - of_batch).abs() / (1 + of_batch.abs())
+        error = torch.where(is_full & of_batch.isfinite(), difference, torch.zeros_like(count))
+        return torch.where(is_full, of_batch, of_rows), error.detach()
+
+
+class StackedModel:
+    """The model of one problem, evaluated for many parameter vectors at once."""
+
+    def __init__(self, problem: Problem, device: str) -> None:
+        module = build_module(problem)
+        self.masks = DropoutMasks(copy.deepcopy(module))
+        self.flat = Flat(module.to(device), problem.buffers)
+        self.flat.train()
+        fixed = {name: t.detach() for name, t in fixed_tensors(module).items()}
+        self.objective = _Objective(problem, module)
+        self._names = [f"module.{name}" for name in self.flat.names]
+        self._fixed_names = [f"module.{name}" for name in fixed]
+        self._fixed = tuple(fixed.values())
+
+    def gradient(self, x: Vector, batch: StackedBatch) -> StepResult:
+        """Return the gradient of each client at its row of `x`; zero for clients without a batch."""
+        return self._run(self._gradient, x, batch)
+
+    def trace(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None = None) -> GraphModule:
+        """Record the step for these shapes as a graph: `gradient`, or with `eta_l` a step of SGD."""
+        function = self._gradient if eta_l is None else self._sgd_step
+        with _strict_vmap(), torch.no_grad():
+            graph = make_fx(function)(*self.arguments(x, batch, eta_l))
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        return graph
+
+    def arguments(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None = None) -> list[Tensor]:
+        """Return the inputs of a traced step, in order."""
+        rate = [] if eta_l is None else [eta_l]
+        return [x, *rate, batch.inputs, batch.targets, batch.counts, *batch.masks, *self._fixed]
+
+    def _run(self, function: Callable[..., Any], x: Vector, batch: StackedBatch) -> StepResult:
+        with _strict_vmap():
+            return StepResult(*function(*self.arguments(x, batch)))
+
+    def _sgd_step(self, x: Vector, eta_l: Tensor, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gradients, losses, errors = self._gradient(x, *batch)
+        return x - eta_l * gradients, losses, errors
+
+    def _gradient(
+        self, x: Vector, inputs: Tensor, targets: Tensor, counts: Tensor, *others: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        split = len(others) - len(self._fixed)
+        masks, fixed = others[:split], others[split:]
+        shapes = [(len(x), *shape) for shape in self.flat.shapes]
+        parameters = tuple(map(Tensor.view, torch.split(x, self.flat.sizes, dim=1), shapes))
+        gradients, (_, (losses, errors)) = vmap(
+            grad_and_value(self._call, has_aux=True), in_dims=(0, 0, 0, 0, 0, None)
+        )(parameters, inputs, targets, counts, masks, fixed)
+        stacked = torch.cat([g.reshape(len(x), -1) for g in gradients], dim=1)
+        # A client without a batch must stay finite, whatever its padding gives.
+        present = (counts > 0)[:, None]
+        return torch.where(present, stacked, torch.zeros_like(stacked)), losses, errors
+
+    def _call(
+        self,
+        parameters: tuple[Tensor, ...],
+        inputs: Tensor,
+        targets: Tensor,
+        count: Tensor,
+        masks: Any,
+        fixed: Any,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        named = dict(zip([*self._names, *self._fixed_names], [*parameters, *fixed], strict=True))
+        value: tuple[Tensor, tuple[Tensor, Tensor]] = functional_call(
+            self.objective, named, (inputs, targets, count, masks)
+        )
+        return value
+
+
+@contextmanager
+def _strict_vmap() -> Iterator[None]:
+    """Raise an error if vmap has to run a loop over the clients, where torch only warns."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*batching rule")
+        yield
