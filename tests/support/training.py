@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,15 +93,19 @@ class TrainedCohort(NamedTuple):
 
 
 def train_cohort(
-    executor: Executor, problem: Problem, clients: Sequence[int], lr: float, t: int = 0, kept: Any = MappingProxyType({})
+    executor: Executor,
+    problem: Problem,
+    clients: Sequence[int],
+    lr: float,
+    kept: Mapping[int, Any] | None = None,
 ) -> TrainedCohort:
     """Train clients from x_0 in blocks."""
     algorithm = problem.algorithm()
     sent = algorithm.sent(algorithm.init(initial_vector(problem)))
     executor.load(problem, problem.federation(), ())
-    jobs = [ClientJob(Round(t, lr, 1.0, len(clients), 40), client) for client in clients]
+    jobs = [ClientJob(Round(0, lr, 1.0, len(clients), 40), client) for client in clients]
     mean, result = BlockedMean(), TrainedCohort([], (), {})
-    for block in executor.train(jobs, sent, kept.get):
+    for block in executor.train(jobs, sent, (kept or {}).get):
         mean.add_block(block.total)
         result.reports.extend(block.reports)
         result.kept.update(block.kept)

@@ -24,7 +24,6 @@ from fedopt.algorithms.optimizers import sgd, step
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.problem import Problem
-from fedopt.engine.stacked.worker import StackedWorker
 from fedopt.engine.worker import ClientJob
 from fedopt.errors import FedoptError
 from fedopt.models.flat import Flat
@@ -74,3 +73,200 @@ def test_inputs_of_different_width_are_padded(double_precision: None) -> None:
     widths = {problem.federation().train.client(i)[0].shape[1] for i in range(3)}
     assert len(widths) > 1
     assert compare(problem, (0, 1, 2), 1.0, 1e-11).fallback_reason == ""
+
+
+@pytest.mark.parametrize("case", small.CASES)
+def test_every_algorithm_equals_serial(case: str) -> None:
+    """Three rounds with 6 of 8 clients of different sizes: most take part again, with their kept vectors."""
+    algorithm, changes = small.CASES[case]
+    settings = {"data.clients": 8, "eval.sample": 8, **changes}
+    vectorised = Vectorised()
+    expected, actual = (small.run(executor, algorithm, settings) for executor in (Serial(), vectorised))
+    assert (vectorised.fallback_reason == "") == (case != "centralized")
+    start = small.run(Serial(), algorithm, settings | {"client.lr": 1e-30, "rounds": 1}).x
+    largest = float((expected.x - start).abs().max())
+    assert largest > 1e-4
+    assert float((expected.x - actual.x).abs().max()) <= 1e-5 * largest
+    for one, other in zip(expected.train, actual.train, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+        assert all(one[key] == other[key] for key in one if key not in ("loss", "seconds"))
+
+
+OPTIMIZERS = {
+    "sgdm": {},
+    "sgdm with the rate in m": {"client.optimizer": "sgdm", "client.fold_rate": True},
+    "adagrad": {},
+    "yogi": {},
+    "amsgrad": {},
+    "adabound": {},
+}
+
+
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_every_client_optimizer_equals_serial(case: str) -> None:
+    changes = {"client.optimizer": case} | OPTIMIZERS[case]
+    problem = small.problem(changes | {"client.epochs": 2}, "fedprox")
+    executor = compare(problem, range(8), 0.05, 1e-5)
+    assert executor.fallback_reason == ""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"client.drop_last": True, "client.batch_size": 12},
+        {"client.steps": 7, "client.batch_size": 6},
+        {"client.steps": 4, "client.batch_size": 6, "client.drop_last": True},
+        {"client.epochs": 3, "client.batch_size": 1000},
+        {"weighting": "uniform"},
+        {"weighting": "processed", "client.epochs": 2},
+        {"loss.reduction": "sum", "client.epochs": 2},
+    ],
+    ids=str,
+)
+def test_local_work_and_weights_equal_serial(settings: dict[str, Any]) -> None:
+    problem = small.problem(settings)
+    assert compare(problem, range(12), 0.02, 1e-5).fallback_reason == ""
+
+
+def noisy() -> Algorithm:
+    """An algorithm that uses norms and random numbers of each client."""
+
+    def client(work: Work, x: Vector) -> ClientResult:
+        x_i = x
+        for b in work.batches():
+            g = work.gradient(x_i, b)
+            noise = torch.randn(1).item() * torch.ones_like(g)
+            x_i = step(x_i, -g / g.norm() + 0.01 * noise, work.round.eta_l)
+        return ClientResult(((x_i - x) / work.steps,))
+
+    return fedopt_algorithm(sgd(), sgd())._replace(client=client)
+
+
+def test_own_algorithm_is_trained_one_client_after_the_other() -> None:
+    config = resolve(small.SMALL, "fedavg", small.SETTINGS)
+    executor = compare(build_problem(small.SMALL, config, noisy), range(6), 0.1, 0.0)
+    assert "algorithm" in executor.fallback_reason
+
+
+def _with_batch_statistics() -> nn.Module:
+    norm = nn.BatchNorm1d(small.HIDDEN, track_running_stats=False)
+    return nn.Sequential(nn.Linear(small.FEATURES, small.HIDDEN), norm, nn.Tanh(), nn.Linear(small.HIDDEN, 4))
+
+
+class _Tied(nn.Module):
+    """A shared parameter, a frozen layer, dropout that is called twice, and dropout of whole features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(small.FEATURES, small.FEATURES)
+        self.second = nn.Linear(small.FEATURES, small.FEATURES)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(small.FEATURES, 4).requires_grad_(False)
+        self.dropout, self.features = nn.Dropout(0.3, inplace=True), nn.Dropout1d(0.4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.dropout(self.first(x)))
+        h = self.features(self.dropout(self.second(h)).unsqueeze(-1)).squeeze(-1)
+        out: Tensor = self.frozen(h)
+        return out
+
+
+class _Recurrent(nn.Module):
+    """A model with operations that vmap does not support."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.dense = nn.LSTM(2, 3), nn.Linear(3, 4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.dense(self.dropout(self.lstm(x.view(len(x), 4, 2).transpose(0, 1))[0][-1]))
+        return out
+
+
+def with_model(model: Any, **changes: Any) -> Problem:
+    return replace(small.problem(changes), model=model)
+
+
+def _weighted_mean(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean with class weights: it is not the mean of the losses of single examples."""
+    return nn.functional.cross_entropy(outputs, targets, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+
+@pytest.mark.parametrize("model", [_with_batch_statistics, _Tied, small.network])
+@pytest.mark.parametrize("loss", [small.SMALL.loss, nn.functional.cross_entropy, _weighted_mean])
+def test_batches_are_padded_only_where_this_is_exact(model: Any, loss: Any) -> None:
+    problem = with_model(model, **{"client.epochs": 2, "client.batch_size": 10})
+    executor = compare(replace(problem, loss=loss), range(8), 0.1, 1e-4)
+    assert executor.fallback_reason == ""
+    rows = {small.SMALL.loss: "each", nn.functional.cross_entropy: "mean", _weighted_mean: "batch"}[loss]
+    assert executor._worker.plan.row_losses == ("batch" if model is _with_batch_statistics else rows)
+
+
+def _ignores_some(clients: int, examples: tuple[Tensor, ...], augment: Any) -> Any:
+    """Mark a label of one client as ignored, which changes the denominator of the mean."""
+    inputs, targets = small.prepare(examples, augment)
+    return inputs, torch.where(examples[2] == clients, torch.where(targets == 0, -100, targets), targets)
+
+
+def test_block_whose_loss_is_no_mean_of_rows_is_trained_one_after_the_other() -> None:
+    """The largest client, which decides about padding, has no ignored label."""
+    problem = with_model(small.network, **{"client.batch_size": 4})
+    problem = replace(problem, prepare=partial(_ignores_some, 3), loss=nn.functional.cross_entropy)
+    executor = compare(problem, range(6), 0.1, 1e-5)
+    assert "mean of the losses" in executor.fallback_reason
+
+
+def test_model_that_vmap_does_not_support_falls_back() -> None:
+    executor = compare(with_model(_Recurrent), range(6), 0.1, 0.0)
+    assert "batching rule" in executor.fallback_reason
+
+
+@pytest.mark.parametrize(("floats", "blocks"), [(1, [1] * 7), (12_000, [3, 3, 1]), (1 << 20, [7])])
+def test_memory_limit_bounds_the_block_size(floats: int, blocks: list[int]) -> None:
+    problem = with_model(small.network)
+    executor = compare(problem, range(7), 0.1, 1e-5, floats=floats)
+    jobs = [ClientJob(Round(0, 0.1, 1.0, 7, 24), client) for client in range(7)]
+    assert [len(block) for block, _ in executor._worker.blocks(jobs)] == blocks
+
+
+def test_non_finite_clients_do_not_affect_others() -> None:
+    problem = replace(with_model(small.network), prepare=partial(small.tainted, (2, 4)))
+    expected, actual = (train_cohort(one, problem, range(6), 0.1) for one in (Serial(), Vectorised()))
+    assert [report.finite for report in actual.reports] == [True, True, False, True, False, True]
+    assert_same_cohort(expected, actual, 1e-5)
+
+
+def test_vectorised_skips_clients_without_a_batch() -> None:
+    problem = with_model(small.network, **{"client.batch_size": 20, "client.drop_last": True})
+    expected, actual = (train_cohort(one, problem, range(6), 0.1) for one in (Serial(), Vectorised()))
+    assert {report.steps for report in actual.reports} >= {0, 1}
+    assert_same_cohort(expected, actual, 1e-5)
+
+
+@pytest.mark.parametrize("failing", ["loss", "data"])
+def test_error_names_its_client(failing: str) -> None:
+    problem = replace(with_model(small.network), prepare=partial(small.marked, 3), loss=small.picky)
+    if failing == "data":
+        problem = replace(with_model(small.network), federation=partial(small.with_an_empty_client, ""))
+    messages = []
+    for executor in (Serial(), Vectorised()):
+        state = torch.get_rng_state()
+        with pytest.raises(FedoptError) as caught:
+            train_cohort(executor, problem, range(6), 0.1)
+        messages.append(str(caught.value))
+        assert torch.equal(torch.get_rng_state(), state)
+    assert messages[0] == messages[1]
+
+
+def test_resumed_vectorised_run_equals_uninterrupted_run(tmp_path: Path) -> None:
+    """Equal to the bit, with several blocks."""
+    settings = {"data.clients": 8, "clients_per_round": 4, "client.batch_size": 30}
+    options = {"floats": 12_000}
+    uninterrupted = small.run(Vectorised(**options), "scaffold", settings | {"rounds": 4})
+    small.run(Vectorised(**options), "scaffold", settings | {"rounds": 2}, out=tmp_path / "run")
+    executor = Vectorised(**options)
+    resumed = small.run(executor, "scaffold", settings | {"rounds": 4}, out=tmp_path / "run")
+    assert executor._worker.stack_size() == 2
+    assert torch.equal(uninterrupted.x, resumed.x)
+    assert uninterrupted.test[-1]["accuracy"] == resumed.test[-1]["accuracy"]

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedopt import rng
 from fedopt.data import Split
 from fedopt.engine.client import ClientWork, rows_in_order, shuffled_rows, tensors
 from fedopt.engine.problem import Problem
@@ -58,7 +59,7 @@ class PreparedExamples:
         if self._is_filled[client]:
             return True
         arrays = tensors(self._clients.client(client), slice(None))
-        parts = self._problem.prepare(arrays, None)
+        parts = self._problem.prepare(arrays, rng.generator("no augmentation"))
         start, stop = self.starts[client], self.starts[client + 1]
         if not self._all:
             total = int(self.starts[-1])
@@ -169,7 +170,8 @@ class GatheredBatches:
 def _fill_rows(index: NDArray[np.int64], order: NDArray[np.int64], size: int) -> None:
     """Write the rows of an epoch into (batches, rows): `size` in each batch, and the rest in the last one."""
     full = len(order) // size
-    index[:full, :size] = order[: full * size].reshape(full, size)
+    if full:
+        index[:full, :size] = order[: full * size].reshape(full, size)
     if full < len(index):
         index[full, : len(order) - full * size] = order[full * size :]
 

@@ -2,8 +2,8 @@
 
 Batches of different size are padded to a common size. A padded row is a copy of the first row and has weight
 zero in the mean loss. If the loss of a batch is one number, the mean of the losses of its rows replaces it in
-padded batches; in full batches the loss is computed as written, and the difference between both is
-returned so that the caller can reject it.
+padded batches; in full batches the loss is computed as written, and the difference between both is returned
+so that the caller can reject it.
 
 The step is traced once for each shape: `make_fx` records the tensor operations of model, loss, gradient and
 update as a graph. The graph runs without the overhead of `vmap` and autograd, or is compiled.
@@ -112,7 +112,8 @@ class _Objective(nn.Module):
         of_rows, of_batch = (losses * weights).sum(), loss(outputs, targets).mean()
         is_full = count == rows
         difference = (of_rows - of_batch).abs() / (1 + of_batch.abs())
-        error = torch.where(is_full & of_batch.isfinite(), difference, torch.zeros_like(count))
+        # Rows without a finite loss may be rows that the loss of the batch leaves out.
+        error = torch.where(is_full | ~of_rows.isfinite(), difference, torch.zeros_like(count))
         return torch.where(is_full, of_batch, of_rows), error.detach()
 
 
