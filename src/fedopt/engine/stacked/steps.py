@@ -16,8 +16,9 @@ from fedopt.engine.stacked.model import StackedBatch, StackedModel, StepResult
 class StackedSteps:
     """Computes gradients and steps of SGD for all clients of a stack."""
 
-    def __init__(self, model: StackedModel, compiles: bool) -> None:
+    def __init__(self, model: StackedModel, *, traces: bool, compiles: bool) -> None:
         self._model = model
+        self._traces = traces
         self._compiles = compiles
         self._traced: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
@@ -30,11 +31,14 @@ class StackedSteps:
         """Return the gradient of each client at its row of `x`; zero for clients without a batch."""
         if not self.pads_batches:
             return self._grouped_gradient(x, batch)
-        return self._run(x, batch, None)
+        return self._run(x, batch, None) if self._traces else self._model.gradient(x, batch)
 
     def sgd_step(self, x: Vector, batch: StackedBatch, eta_l: Tensor) -> StepResult:
         """Return x - eta_l g for each client."""
-        return self._run(x, batch, eta_l)
+        if self._traces:
+            return self._run(x, batch, eta_l)
+        result = self._model.gradient(x, batch)
+        return result._replace(value=x - eta_l * result.value)
 
     def _run(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None) -> StepResult:
         arguments = self._model.arguments(x, batch, eta_l)

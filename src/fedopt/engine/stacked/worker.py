@@ -86,8 +86,11 @@ class StackedWorker(Worker):
         except Exception as error:  # the client that fails reports it, if it is sampled
             return StackingPlan(one_line(error))
         plan = inspect(self._problem, self._model, arrays)
-        if self._compiles and not plan.reason and plan.row_losses == "batch":
-            return StackingPlan("batches of different size cannot be padded for a compiled step")
+        if self._compiles and not plan.reason:
+            if plan.row_losses == "batch":
+                return StackingPlan("batches of different size cannot be padded, so the step is not compiled")
+            if not plan.is_traced:
+                return StackingPlan("the model has too many operations to be compiled")
         return plan
 
     def _first_obstacle(self) -> str:
@@ -110,7 +113,7 @@ class StackedWorker(Worker):
 
     @cached_property
     def _steps(self) -> StackedSteps:
-        return StackedSteps(self._model, self._compiles)
+        return StackedSteps(self._model, traces=self.plan.is_traced, compiles=self._compiles)
 
     @cached_property
     def _accepts_unequal_steps(self) -> bool:
