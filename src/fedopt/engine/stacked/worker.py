@@ -95,12 +95,12 @@ class StackedWorker(Worker):
 
     def _first_obstacle(self) -> str:
         model = self.flat.module
-        if not STACKED_CLIENTS.applies(self.algorithm):
-            return "the algorithm's client is not one of this package"
         if has_gradient_hooks(model):
             return "the model has gradient hooks on its parameters"
         if self.flat.statistics is not None:
             return "clients update the running statistics of normalization layers"
+        if not STACKED_CLIENTS.applies(self.algorithm):
+            return "the algorithm's client is not one of this package"
         if CLIENT_ON_SPARSE_ROWS.applies(self.algorithm, self.problem, model):
             return "each client trains only the rows of the model that its examples use"
         if not self._accepts_unequal_steps and not self.federation.train.knows_sizes:
