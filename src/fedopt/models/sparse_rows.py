@@ -64,4 +64,4 @@ class SparseRows(NamedTuple):
 
 
 def _unpickle(rows: NDArray[np.int64], *sizes: int) -> SparseRows:
-    return SparseRows(torch.from_numpy(rows), *sizes)
+    return SparseRows(torch.tensor(rows), *sizes)  # the array may be read-only
