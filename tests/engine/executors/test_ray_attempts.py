@@ -41,6 +41,15 @@ def test_pieces_do_not_run_far_ahead_of_the_answers_in_use() -> None:
     assert attempts.start(3, 1.0) == 2
 
 
+def test_late_piece_runs_again_while_the_others_wait_for_it() -> None:
+    """The first piece hangs, and the other slot may not run further ahead."""
+    attempts = Attempts(pieces(5), 2, times(1.0, 1.0, 1.0))
+    assert [attempts.start(slot, 0.0) for slot in (1, 2)] == [0, 1]
+    attempts.finish(2, "second", 1.0)
+    assert attempts.start(2, 1.0) is None
+    assert attempts.start(2, 3.1) == 0
+
+
 def test_piece_of_a_lost_slot_runs_next() -> None:
     attempts = Attempts(pieces(3), 10, times())
     attempts.start(1, 0.0)

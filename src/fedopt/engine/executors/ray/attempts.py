@@ -35,7 +35,6 @@ class Running(NamedTuple):
     """A piece that a slot is running."""
 
     position: int
-    slot: int
     started: float  # seconds
 
 
@@ -57,21 +56,17 @@ class Attempts:
 
     def start(self, slot: int, now: float) -> int | None:
         """Choose a piece for an idle slot: the next one, or one that takes too long. Return its position."""
-        if self._waiting:
-            if self._waiting[0] >= self._next + self._window:
-                return None
-            position = self._waiting.popleft()
+        if self._waiting and self._waiting[0] < self._next + self._window:
+            position: int | None = self._waiting.popleft()
         else:
-            straggler = self._straggler(now)
-            if straggler is None:
-                return None
-            position = straggler
-        self._running[slot] = Running(position, slot, now)
+            position = self._straggler(now)
+        if position is not None:
+            self._running[slot] = Running(position, now)
         return position
 
     def _straggler(self, now: float) -> int | None:
         positions = [running.position for running in self._running.values()]
-        for position, _, started in sorted(self._running.values(), key=lambda running: running.started):
+        for position, started in sorted(self._running.values(), key=lambda running: running.started):
             patience = self._times.patience(self._pieces[position].steps)
             is_late = patience is not None and now - started > patience
             if is_late and self._is_open(position) and positions.count(position) == 1:

@@ -190,7 +190,9 @@ class RayExecutor:
             belongs, handle.task = handle.attempts is attempts, None
             try:
                 answer = ray.get(task)
-            except ray.exceptions.RayActorError:
+            except ray.exceptions.RayTaskError as error:
+                answer = WorkerError(f"a worker on node {handle.node.name} failed: {one_line(error)}")
+            except ray.exceptions.RayError:  # the actor, its node or its result is lost
                 slots.remove(handle)
                 fatal = attempts.lose(handle.number) if belongs else None
                 slots.log(f"a worker on node {handle.node.name} of the Ray cluster was lost")

@@ -160,8 +160,12 @@ class Slots:
             try:
                 problem = self._problem_of(handle)
             except self._ray.exceptions.RayActorError as error:
-                if handle.node.id in {node.id for node in live_nodes(self._ray)}:
-                    problems[handle.node] = [f"the worker process ended: {one_line(error)[:300]}"]
+                if error.actor_init_failed:  # otherwise the node or the process has died
+                    problems[handle.node] = [f"its worker does not start: {one_line(error)}"]
+                self.remove(handle)
+                continue
+            except self._ray.exceptions.RayError as error:
+                problems[handle.node] = [f"its worker does not start: {one_line(error)}"]
                 self.remove(handle)
                 continue
             if problem:
