@@ -140,7 +140,7 @@ def run_seed(record: RunRecord) -> int:
 def run_state(record: RunRecord) -> str:
     """Return "" for a run that is done, else diverged, failed, pruned or unfinished.
 
-    The status of a killed run is still "running", so any other status means unfinished.
+    Runs that are running, were interrupted or killed are unfinished.
     """
     if record.status == "done":
         return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedopt.engine.loop import Position, Step
 from fedopt.engine.problem import Problem
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.worker import build_module
+from fedopt.errors import DiskError
 from fedopt.files import Log
 from fedopt.models.flat import Flat
 from fedopt.runs.directory import RunDirectory
@@ -138,7 +140,8 @@ class RunRecorder:
     def record_interrupt(self) -> None:
         """Write a checkpoint of the last finished round."""
         if self.directory and not self.directory.done:
-            self.checkpoint()
+            with suppress(DiskError):  # the earlier checkpoint remains
+                self.checkpoint()
             self.record_end("interrupted", f"interrupted after round {self.position.round}")
 
     def close(self) -> None:

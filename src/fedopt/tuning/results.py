@@ -17,7 +17,8 @@ from fedopt.tuning.request import SweepRequest
 from fedopt.tuning.scores import lower_is_better, score, truncate_record
 from fedopt.tuning.trials import Trial, read_trial
 
-_STATUS_ORDER = ("diverged", "failed", "running", "pruned", "done")  # a point has the first of its seeds'
+_UNFINISHED = ("running", "killed", "interrupted")
+_STATUS_ORDER = ("diverged", "failed", *_UNFINISHED, "pruned", "done")  # a point has the first of its seeds'
 
 
 class PointResult(NamedTuple):
@@ -97,7 +98,7 @@ class SweepResult(NamedTuple):
         metric = request.compared_metric
         methods = []
         for algorithm in self.algorithms:
-            ended = [point for point in algorithm.points if point.status != "running"]
+            ended = [point for point in algorithm.points if point.status not in _UNFINISHED]
             values = [point.score if metric == request.select else point.value for point in ended]
             means = [None if value is None else value.mean for value in values]
             methods.append(MethodTrials(algorithm.algorithm, algorithm.algorithm, means))
