@@ -11,12 +11,16 @@ import json
 import os
 import stat
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 MAX_DEPTH = 50  # nested tables and lists; our own files have at most five levels
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_TOO_LARGE = "an integer has more than 64 bits"
 
 
 def read_regular_file(path: Path) -> bytes:
@@ -29,29 +33,41 @@ def read_regular_file(path: Path) -> bytes:
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Parse JSON. Refuse deeply nested documents.
+    """Parse JSON. Refuse deeply nested documents and huge integers.
 
     >>> parse_json('{"rounds": [1, 2]}')
     {'rounds': [1, 2]}
     """
-    try:
-        return _check_depth(json.loads(text))
-    except RecursionError:
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
+    with _plain_errors():
+        return _check(json.loads(text))
 
 
 def parse_toml(text: bytes | str) -> dict[str, Any]:
-    """Parse TOML. Refuse deeply nested documents."""
-    try:
+    """Parse TOML. Refuse deeply nested documents and huge integers."""
+    with _plain_errors():
         document = tomllib.loads(text if isinstance(text, str) else text.decode())
-    except RecursionError:
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels") from None
-    _check_depth(document)
+    _check(document)
     return document
 
 
-def _check_depth(document: Any) -> Any:
-    """Count levels without recursion: a parser may accept more levels than later functions."""
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Describe errors of the interpreter in terms of the document."""
+    try:
+        yield
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError as error:
+        raise ValueError(_TOO_LARGE if "digits" in str(error) else str(error)) from None
+
+
+def _check(document: Any) -> Any:
+    """Refuse deep nesting and huge integers, which parsers may accept and later functions do not.
+
+    Levels are counted without recursion.
+    """
     level = [document]
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
@@ -60,10 +76,12 @@ def _check_depth(document: Any) -> Any:
                 inner.extend(value.values())
             elif isinstance(value, list):
                 inner.extend(value)
+            elif isinstance(value, int) and value.bit_length() > 64:
+                raise ValueError(_TOO_LARGE)
         if not inner:
             return document
         level = inner
-    raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    raise ValueError(_TOO_DEEP)
 
 
 def first_problem(error: ValidationError) -> str:

@@ -51,6 +51,18 @@ class Unit(NamedTuple):
         return f"{float(f'{value * self.factor:.3g}'):,.10g}{self.suffix}"
 
 
+def shorten(text: str, length: int = 80) -> str:
+    """Replace the middle of a long text by dots, for messages.
+
+    >>> shorten("seed=123456789", 10)
+    'seed...789'
+    """
+    if len(text) <= length:
+        return text
+    kept = length - 3
+    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
+
+
 def printable(text: str) -> str:
     r"""Replace control characters, which can change the display of a terminal, by their codes.
 

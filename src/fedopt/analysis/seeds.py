@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from fedopt.analysis.labels import GROUPED_KEYS, configuration_labels
 from fedopt.errors import ConfigError
+from fedopt.formatting import shorten
 from fedopt.runs.records import RunRecord, flatten
 
 CONFIDENCE = 0.95
@@ -76,7 +77,7 @@ def parse_seeds(text: str) -> list[int]:
     elif len(set(seeds)) < len(seeds):
         problem = "has a seed twice; list each seed once"
     if problem:
-        raise ConfigError(f"--seeds {text!r} {problem}", keys=["seeds"])
+        raise ConfigError(f"--seeds {shorten(repr(text))} {problem}", keys=["seeds"])
     return list(seeds)
 
 

@@ -14,6 +14,7 @@ from fedopt.analysis.headline import headline
 from fedopt.analysis.summary import compare_runs
 from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
 from fedopt.display.table import comparison_table, to_text_table
+from fedopt.documents import parse_json
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import write_atomically
@@ -205,7 +206,7 @@ def _write_group(out: Path, kind: str, requests: Sequence[RunRequest], seeds: li
     file = out / GROUP
     try:
         out.mkdir(parents=True, exist_ok=True)
-        earlier = json.loads(file.read_bytes()) if file.is_file() else {}
+        earlier = parse_json(file.read_bytes()) if file.is_file() else {}
     except ValueError:
         earlier = {}  # a damaged file is replaced
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from dataclasses import replace
@@ -14,6 +13,7 @@ from fedopt.algorithms import ALGORITHMS
 from fedopt.api.groups import GROUP, RunGroup, compare_requests, run_seeds
 from fedopt.api.training import run_prepared, shows_progress
 from fedopt.api.tuning import TuningResult
+from fedopt.documents import parse_json, read_regular_file
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.references import is_reference
@@ -132,8 +132,8 @@ def _check_names(path: Path, task: str, algorithms: list[str]) -> None:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_bytes())
-    except ValueError as error:
+        document = parse_json(read_regular_file(file))
+    except (OSError, ValueError) as error:
         raise _damaged(file, error) from error
     if not isinstance(document, dict):
         raise _damaged(file, "expected one JSON object")

@@ -48,7 +48,7 @@ def clients_section(records: Sequence[RunRecord]) -> ClientsSection | None:
         if "labels" in summary:
             figures += [_labels_figure(summary["labels"]), _clients_figure(summary["labels"])]
         return ClientsSection(_lead(summary), figures, any(other != summary for other in summaries))
-    except (KeyError, TypeError, ValueError):  # data.json is damaged
+    except (KeyError, TypeError, ValueError, OverflowError):  # data.json is damaged
         return None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedopt.documents import parse_json, read_regular_file
 from fedopt.engine.executors import available_cores
 from fedopt.errors import DiskError, FedoptError, RunDirectoryError
 from fedopt.files import Log, disk_errors, lock_directory, no_log, write_atomically
@@ -127,7 +128,7 @@ def _lock_output(options: ReproduceOptions) -> int:
         write_atomically(file, json.dumps(content, indent=2) + "\n")
         return lock
     try:
-        existing = {key: str(json.loads(file.read_bytes())[key]) for key in content}
+        existing = {key: str(parse_json(read_regular_file(file))[key]) for key in content}
     except (OSError, ValueError, KeyError, TypeError) as error:
         message = f"{file} is damaged ({error}); restore it or choose another directory"
         raise RunDirectoryError(message, path=out) from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fedopt.documents import parse_json, read_regular_file
 from fedopt.errors import RunDirectoryError, UserError
 from fedopt.runs.records import RunRecord, read_run
 
@@ -47,7 +47,7 @@ def selection_of(records: Sequence[RunRecord]) -> str | None:
     files = {record.path.parent.parent / SWEEP for record in records}
     try:
         (file,) = files
-        select = json.loads(file.read_bytes())["select"]
+        select = parse_json(read_regular_file(file))["select"]
     except (OSError, ValueError, KeyError, TypeError):  # several sweeps, none, or a damaged file
         return None
     return select if isinstance(select, str) else None

@@ -8,7 +8,6 @@ records what the name stands for. Data are identified by ids, sizes and a sample
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Federation, Split
+from fedopt.documents import parse_json, read_regular_file
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import InitialModel, build_module, initial_model
 from fedopt.runs.config import Config
@@ -106,7 +106,7 @@ def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool) ->
 def read_fingerprint(run: Path) -> Fingerprint:
     """Read the fingerprint in run.json. It is empty for a built-in task and for runs of older versions."""
     try:
-        fingerprint = json.loads((run / "run.json").read_bytes()).get("fingerprint", {})
+        fingerprint = parse_json(read_regular_file(run / "run.json")).get("fingerprint", {})
     except (OSError, ValueError, AttributeError):  # a damaged run.json does not affect the model
         return {}
     return fingerprint if isinstance(fingerprint, dict) else {}

@@ -57,7 +57,12 @@ def load(
                 "task= to fedopt.evaluate and fedopt.export, or --task module:name on the command line",
                 what="model",
             )
-        model = fresh_model(find_task(config.task), config)
+        try:
+            model = fresh_model(find_task(config.task), config)
+        except TypeError as error:
+            raise RunDirectoryError(
+                f"{config_file} does not fit the model of {config.task} ({error}); restore it", path=path
+            ) from error
     elif not isinstance(model, nn.Module):
         model = model()
     available = checkpoints.rounds(path / "checkpoints")

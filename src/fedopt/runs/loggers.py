@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from fedopt.documents import parse_json
 from fedopt.engine.worker import one_line
 from fedopt.errors import ConfigError, RunError, missing_extra, unknown
 from fedopt.files import disk_errors
@@ -144,7 +145,7 @@ class _SentLines:
 
 def _parse(text: str) -> dict[str, Any]:
     try:
-        entry: dict[str, Any] = json.loads(text)
+        entry: dict[str, Any] = parse_json(text)
     except ValueError:  # a killed process may leave an incomplete last line
         return {}
     return entry

@@ -143,6 +143,10 @@ def read_run(path: Path) -> RunRecord:
         config = parse_toml(_read(path / "config.toml"))
     except ValueError as error:  # a TOMLDecodeError names the line; a UnicodeDecodeError the byte
         raise RunDirectoryError(f"{path / 'config.toml'}: damaged: {error}", path=path) from error
+    for key in ("task", "algorithm"):
+        if config.get(key, info[key]) != info[key]:
+            there = f"{key!r} is {info[key]!r} and {config[key]!r} in config.toml"
+            raise _damaged(path / "run.json", f": damaged: {there}")
     lines = _read_metrics(path / "metrics.jsonl")
     # A resumed run may write a round twice, with equal numbers. The last line counts.
     splits = {
@@ -186,6 +190,7 @@ class _RunInfo(BaseModel):
     fingerprint: dict[str, Any] | None = None
     segments: list[_SegmentInfo] | None = None
     train_loss: float | None = None
+    last: float | None = None
     value: float | None = None
     params: NonNegativeInt | None = None
     x_sha256: str | None = None

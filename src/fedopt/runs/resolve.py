@@ -25,8 +25,10 @@ from fedopt.algorithms import (
 )
 from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.data.store.stored import manifest_checksum
+from fedopt.documents import parse_toml
 from fedopt.engine.evaluate import LAST_INTERVAL, LONG_INTERVAL, default_interval
 from fedopt.errors import ConfigError, unknown
+from fedopt.formatting import shorten
 from fedopt.runs.config import Config, from_document, option_names
 from fedopt.runs.default_rates import default_rates
 from fedopt.tasks import Task
@@ -52,9 +54,11 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
                 f"--set {setting!r} is not of the form key=value, for example client.lr=0.1", keys=(setting,)
             )
         try:
-            parsed[key.strip()] = tomllib.loads(f"value = {value}")["value"]
+            parsed[key.strip()] = parse_toml(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError:
             parsed[key.strip()] = value.strip()
+        except ValueError as error:
+            raise ConfigError(f"--set {key.strip()}: {error}", keys=(key.strip(),)) from error
     return parsed
 
 
@@ -296,7 +300,7 @@ def _closest_key(key: str, applicable: Sequence[str]) -> str | None:
 def _explain(detail: Any) -> tuple[str, str]:
     key = ".".join(str(part) for part in detail["loc"])
     message = detail["msg"][0].lower() + detail["msg"][1:]
-    return key, f"{key}: {message}, got {detail['input']!r}"
+    return key, f"{key}: {message}, got {shorten(repr(detail['input']))}"
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

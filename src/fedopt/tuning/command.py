@@ -12,6 +12,7 @@ from typing import NamedTuple
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
+from fedopt.documents import parse_json, read_regular_file
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, RunDirectoryError
@@ -181,7 +182,7 @@ def _locked_directory(out: Path, task: str) -> Iterator[None]:
     if check_directory(out, "sweep", SWEEP):
         file = out / SWEEP
         try:
-            other = json.loads(file.read_bytes())["task"]
+            other = parse_json(read_regular_file(file))["task"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(
                 f"{file} is damaged ({error}); remove it to continue, or choose another directory", path=out

@@ -10,12 +10,12 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms import AlgorithmChoice, find_algorithm
+from fedopt.documents import parse_toml, read_regular_file
 from fedopt.errors import ConfigError, unknown
 from fedopt.runs.records import flatten
 from fedopt.runs.resolve import parse_settings, resolve
@@ -128,7 +128,7 @@ def _is_file(text: str) -> bool:
 
 def _read_file(file: Path) -> dict[str, tuple[Value, ...]]:
     try:
-        document = tomllib.loads(file.read_text())
+        document = parse_toml(read_regular_file(file))
     except OSError as error:
         raise _error(f"grid {file}: cannot be read: {error.strerror}") from error
     except ValueError as error:  # invalid TOML, encoding or file name

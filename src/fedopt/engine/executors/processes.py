@@ -27,6 +27,7 @@ from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.shared_vectors import SharedVectors, check_shared_memory, share, vector_bytes
 from fedopt.engine.executors.worker_process import WorkerProcess
+from fedopt.engine.open_files import allow_open_files
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses
 from fedopt.engine.worker import ClientJob, Job, initial_model
@@ -61,6 +62,7 @@ class Processes:
 
     def start(self) -> None:
         """Start the workers without waiting for them."""
+        allow_open_files(self._count - len(self._workers))
         while len(self._workers) < self._count:
             self._workers.append(WorkerProcess())
 
