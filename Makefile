@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check format soak clean
+.PHONY: demo test check format soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
 	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
@@ -33,9 +33,30 @@ SOAK_SECONDS ?= 600
 soak: $(INSTALLED)
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
 
+# Coverage-guided fuzzing of the readers of binary files, FUZZ_SECONDS for each.
+FUZZ_SECONDS ?= 60
+fuzz: $(INSTALLED)
+	$(PIP) -c constraints.txt -e '.[fuzz]'
+	$(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
+audit: $(INSTALLED)  ## Look up known vulnerabilities of the locked packages
+	$(PIP) -c constraints.txt -e '.[audit]' || echo "skipped: pip-audit cannot be installed (offline?)"
+	! $(BIN)/python -c 'import pip_audit' 2> /dev/null || $(BIN)/python tools/audit.py
+
+lock: $(INSTALLED)  ## Write requirements-hashes.txt
+	$(PIP) -c constraints.txt -e '.[audit]'
+	tools/lock.sh $(BIN)/python
+
+# With LOCKED=1, pip accepts only files with the checksums in requirements-hashes.txt.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+ifdef LOCKED
+	$(PIP) --require-hashes -r requirements-hashes.txt
+	$(PIP) --no-deps --no-build-isolation -e .
+else
+	$(PIP) -c constraints.txt -e '.[dev]'
+endif
 	touch $@
 
 clean:
