@@ -33,6 +33,11 @@ HEADERS = {
 }
 
 
+def needs_token(host: str) -> bool:
+    """Return whether other machines can reach a server on `host`. Raises OSError for an unknown name."""
+    return not ip_address(socket.gethostbyname(host)).is_loopback
+
+
 class LiveServer(ThreadingHTTPServer):
     """An HTTP server for one live page. `token` is "" on the loopback interface."""
 
@@ -43,13 +48,12 @@ class LiveServer(ThreadingHTTPServer):
         """Bind to `host` and `port`; port 0 selects a free one. Raises `UserError` if this fails."""
         self.page = page
         try:
-            address = ip_address(socket.gethostbyname(host))
+            self.token = secrets.token_urlsafe(24) if needs_token(host) else ""
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError, ValueError) as error:
             raise UserError(
                 f"cannot listen on {host} port {port}: {error}; choose another --host or --port"
             ) from error
-        self.token = "" if address.is_loopback else secrets.token_urlsafe(24)
 
     @property
     def port(self) -> int:

@@ -1,0 +1,177 @@
+"""The live page over HTTP and in a browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import by_class, parse_page, text
+from written import write_lines, write_run
+
+from fedopt.errors import RunDirectoryError, UserError
+from fedopt.reporting.live_page import LivePage
+from fedopt.reporting.live_server import COOKIE, LiveServer, needs_token
+
+ATTACK = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., LiveServer]]:
+    """Return a function that starts a server for some directories."""
+    servers = []
+
+    def started(*paths: Path, title: str | None = None) -> LiveServer:
+        server = LiveServer(LivePage(paths, title))
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return server
+
+    yield started
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def get(server: LiveServer, path: str = "/", **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
+
+
+def train(run: Path, rounds: int, status: str = "running") -> None:
+    """Write a run of 20 planned rounds that has done some of them. Its accuracy is the round in percent."""
+    lines: list[dict[str, Any]] = [
+        {"round": t, "split": "train", "loss": 1 / t, "bytes_total": t * 1000} for t in range(1, rounds + 1)
+    ]
+    lines += [{"round": t, "split": "test", "accuracy": t / 100} for t in range(rounds + 1)]
+    write_lines(run, lines)
+    info = json.loads((run / "run.json").read_text()) | {"rounds": 20, "status": status}
+    (run / "run.json").write_text(json.dumps(info))
+
+
+def test_server_listens_on_the_loopback_interface_without_a_token(start: Any, tmp_path: Path) -> None:
+    server = start(tmp_path)
+    assert server.server_address[0] == "127.0.0.1" and server.token == ""
+    assert server.url == f"http://127.0.0.1:{server.port}/"
+
+
+def test_hosts_that_other_machines_reach_need_a_token() -> None:
+    assert [needs_token(host) for host in ("127.0.0.1", "localhost", "127.1.2.3")] == [False] * 3
+    assert [needs_token(host) for host in ("0.0.0.0", "192.0.2.7")] == [True] * 2
+
+
+def test_page_is_escaped_and_may_connect_only_to_its_server(start: Any, tmp_path: Path) -> None:
+    write_run(tmp_path / "run", ATTACK, command=ATTACK)
+    answer = get(start(tmp_path, title=ATTACK))
+    page = parse_page(answer.read().decode())
+    assert answer.status == 200 and text(page.find(".//h1")) == ATTACK
+    assert not any(
+        "alert(1)" in (script.text or "") for script in page.iter("script") if script.get("id") is None
+    )
+    assert "connect-src 'self'" in answer.getheader("Content-Security-Policy", "")
+    assert answer.getheader("Cache-Control") == "no-store"
+
+
+def test_requests_for_another_host_name_are_refused(start: Any, tmp_path: Path) -> None:
+    server = start(tmp_path)
+    for path in ("/", "/events"):
+        assert get(server, path, Host=f"attacker.example:{server.port}").status == 403
+        assert get(server, path, Host="").status == 403
+    assert get(server, Host=f"localhost:{server.port}").status == 200
+    assert get(server, "/etc/passwd").status == 404
+
+
+def test_token_is_required_in_the_address_and_then_kept_in_a_cookie(start: Any, tmp_path: Path) -> None:
+    server = start(tmp_path)
+    server.token = "secret"  # as on an interface that other machines reach
+    assert server.url.endswith("/?token=secret")
+    for path in ("/", "/events", "/?token=wrong", "/?token="):
+        assert get(server, path).status == 403
+    assert get(server, "/", Cookie=f"{COOKIE}=wrong").status == 403
+    answer = get(server, "/?token=secret")
+    cookie = answer.getheader("Set-Cookie", "")
+    assert (answer.status, answer.getheader("Location")) == (303, "/")
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert get(server, "/", Cookie=cookie.split(";")[0]).status == 200
+
+
+def test_event_is_sent_when_a_run_writes(start: Any, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", status="running").path
+    stream = get(start(tmp_path), "/events")
+    assert stream.getheader("Content-Type") == "text/event-stream"
+
+    def next_version() -> bytes:
+        event, data, _ = (stream.readline() for _ in range(3))
+        assert event == b"event: version\n" and data.startswith(b"data: ")
+        return data
+
+    before = next_version()
+    train(run, 3)
+    assert next_version() != before
+
+
+def test_path_that_is_not_a_directory_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError) as caught:
+        LivePage([tmp_path / "nothing"])
+    assert caught.value.path == tmp_path / "nothing"
+
+
+def test_port_in_use_is_an_error(start: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="choose another --host or --port"):
+        LiveServer(LivePage([tmp_path]), port=start(tmp_path).port)
+
+
+def test_problems_are_shown_until_they_are_solved(tmp_path: Path) -> None:
+    page = LivePage([tmp_path])
+    assert "Waiting for the first run" in page.render()
+    write_run(tmp_path / "a")
+    assert by_class(parse_page(page.render()), "chart")
+    write_run(tmp_path / "b", task="shakespeare")
+    assert "one task" in text(parse_page(page.render()).find(".//main"))
+
+
+def test_browser_shows_new_rounds_and_keeps_the_view(browser: Any, start: Any, tmp_path: Path) -> None:
+    for name in ("fedadam", "fedavg"):
+        train(write_run(tmp_path / name, name).path, 8)
+    server = start(tmp_path)
+    browser.get(server.url)
+
+    def find(selector: str) -> list[Any]:
+        return list(browser.find_elements("css selector", selector))
+
+    def lead() -> str:
+        return browser.execute_script("return document.querySelector('.lead').textContent")
+
+    assert "8.0" in lead().replace("\xa0", " ") and find(".live")[0].text.startswith("Live")
+    find('#metric-by-round .legend [data-line^="fedavg"]')[0].click()
+    find('#metric-by-round [data-do="log"]')[0].click()
+    browser.execute_script("viewOf(report.charts[0]).x = [2, 6]; draw(report.charts[0])")
+    wait_until(lambda: browser.execute_script("return shownVersion") is not None)
+    for name in ("fedadam", "fedavg"):
+        train(tmp_path / name, 12)
+    wait_until(lambda: "12.0" in lead())
+    assert len(find("#metric-by-round .line")) == 1
+    assert find('#metric-by-round [data-do="log"]')[0].get_attribute("aria-pressed") == "true"
+    assert browser.execute_script("return viewOf(report.charts[0]).x") == [2, 6]
+    assert browser.get_log("browser") == []
+
+
+def test_browser_waits_for_the_first_run(browser: Any, start: Any, tmp_path: Path) -> None:
+    browser.get(start(tmp_path).url)
+    assert "Waiting for the first run" in browser.find_element("css selector", "main").text
+    wait_until(lambda: browser.execute_script("return shownVersion") is not None)
+    train(write_run(tmp_path / "run").path, 2)
+    wait_until(lambda: len(browser.find_elements("css selector", ".chart")) == 3)
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
