@@ -44,11 +44,11 @@ class CellColours(NamedTuple):
 
 
 class MapCell(NamedTuple):
-    """A cell of a heat map; `facts` describe its trial."""
+    """A cell of a heat map. `trial` is the row of its trial in the table of the card, None without one."""
 
     text: str
     label: str
-    facts: dict[str, str]
+    trial: int | None
     kind: str  # CSS classes
     colours: CellColours | None = None
     marks: str = ""
@@ -72,6 +72,11 @@ class MethodCard(NamedTuple):
     selected: int  # index of the map with the best trial
     has_best: bool
     trials: list[dict[str, str]]
+
+    @property
+    def heads(self) -> list[str]:
+        """The columns of the table of trials: the facts that at least one trial has."""
+        return [name for name in self.trials[0] if any(trial[name] for trial in self.trials)]
 
 
 class TuningRow(NamedTuple):
@@ -137,7 +142,7 @@ def _method_card(grid: RateGrid, scale: MetricScale, unit: Unit, selection: str 
         maps=[_map_table(grid, heat_map, scale, unit, selection) for heat_map in maps],
         selected=taus.index(best.tau) if best is not None and best.tau in taus else 0,
         has_best=best is not None,
-        trials=[_trial_facts(trial, unit) for trial in grid.trials],
+        trials=[_trial_facts(trial, unit, _marks(grid, trial)) for trial in grid.trials],
     )
 
 
@@ -145,7 +150,6 @@ def _map_table(
     grid: RateGrid, heat_map: HeatMap, scale: MetricScale, unit: Unit, selection: str | None
 ) -> MapTable:
     """Return one map of a grid. Marks show the best and the selected trial of the whole grid."""
-    best, choice = grid.best, grid.selected_by_papers_rule
     entry = heat_map.grid.best or next(iter(heat_map.cells.values()))
     results = [trial.result for trial in heat_map.cells.values() if trial.result is not None]
     own_scale = metric_scale(results, grid.higher_is_better)
@@ -157,11 +161,9 @@ def _map_table(
             trial = heat_map.cells.get((client, server))
             label = f"client rate {format_setting(client)}, server rate {format_setting(server)}"
             if trial is None:
-                facts = _rate_facts(client, server) | {"trial": "none"}
-                cells.append(MapCell("", f"{label}: no trial", facts, "cell blank"))
+                cells.append(MapCell("", f"{label}: no trial", None, "cell blank"))
             else:
-                marks = STAR * (trial is best) + RING * (trial is choice)
-                cell = _trial_cell(trial, label, (scale, own_scale), unit, digits, marks)
+                cell = _trial_cell(grid, trial, (scale, own_scale), unit, digits)
                 cells.append(cell._replace(is_entry=trial is entry))
         rows.append((format_exponent(server), cells))
     return MapTable(
@@ -186,26 +188,33 @@ def _edges(heat_map: HeatMap, trial: RateTrial | None) -> dict[str, str]:
     return {side: description for side, (is_there, description) in sides.items() if is_there}
 
 
+def _marks(grid: RateGrid, trial: RateTrial) -> str:
+    """Return the marks of the best trial of a grid and of the trial that the paper's rule selects."""
+    return STAR * (trial is grid.best) + RING * (trial is grid.selected_by_papers_rule)
+
+
 def _trial_cell(
-    trial: RateTrial, label: str, scales: tuple[MetricScale, MetricScale], unit: Unit, digits: int, marks: str
+    grid: RateGrid, trial: RateTrial, scales: tuple[MetricScale, MetricScale], unit: Unit, digits: int
 ) -> MapCell:
-    facts = _trial_facts(trial, unit, marks)
-    label = f"{label}: {facts['status']}, {unit.name} {facts[unit.name]}"
+    marks, at = _marks(grid, trial), grid.trials.index(trial)
+    rates = f"client rate {format_setting(trial.client_lr)}, server rate {format_setting(trial.server_lr)}"
+    label = f"{rates}: {trial.state or 'done'}, {unit.name} {_value_text(trial, unit)}"
     label += ", best" * (STAR in marks) + f", {BY_RULE}" * (RING in marks)
     kind = "cell marked" if marks else "cell"
     if trial.result is None:
-        return MapCell(STATE_MARKS.get(trial.state, "?"), label, facts, f"{kind} ended", marks=marks)
+        return MapCell(STATE_MARKS.get(trial.state, "?"), label, at, f"{kind} ended", marks=marks)
     shared, own = (cell_colours(scale.position(trial.result)) for scale in scales)
     text = f"{trial.result * unit.factor:.{digits}f}"
-    return MapCell(text, label, facts, kind, CellColours(*shared, *own), marks)
+    return MapCell(text, label, at, kind, CellColours(*shared, *own), marks)
 
 
-def _trial_facts(trial: RateTrial, unit: Unit, marks: str = "") -> dict[str, str]:
+def _trial_facts(trial: RateTrial, unit: Unit, marks: str) -> dict[str, str]:
     """Return the facts of a trial by name."""
     records = trial.group.records
     marked = [f"best {unit.name}"] * (STAR in marks) + [BY_RULE] * (RING in marks)
-    facts = {
-        **_rate_facts(trial.client_lr, trial.server_lr),
+    rates = {"client rate": trial.client_lr, "server rate": trial.server_lr}
+    return {
+        **{name: f"{format_setting(rate)} (10^{format_exponent(rate)})" for name, rate in rates.items()},
         "tau": "" if trial.tau is None else format_setting(trial.tau),
         unit.name: _value_text(trial, unit),
         "train loss": ABSENT if trial.train_loss is None else f"{trial.train_loss:.4g}",
@@ -214,12 +223,6 @@ def _trial_facts(trial: RateTrial, unit: Unit, marks: str = "") -> dict[str, str
         "marked as": " and ".join(marked),
         "run": ", ".join(str(record.path) for record in records),
     }
-    return {name: text for name, text in facts.items() if text}
-
-
-def _rate_facts(client: float, server: float) -> dict[str, str]:
-    rates = {"client rate": client, "server rate": server}
-    return {name: f"{format_setting(rate)} (10^{format_exponent(rate)})" for name, rate in rates.items()}
 
 
 def _tuning_row(grid: RateGrid, unit: Unit, ease: EaseOfTuning) -> TuningRow:

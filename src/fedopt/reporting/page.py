@@ -26,6 +26,7 @@ from fedopt.reporting.sweep_view import sweep_view
 from fedopt.reporting.tables import result_columns, results_caption, setting_columns, setting_rows
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
 
+MAX_ROWS = 100  # configurations in the results and commands; more would make the page large
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # another path does not help
 
 
@@ -75,6 +76,7 @@ def render_report(records: Sequence[RunRecord], title: str, live: bool = False) 
         has_setting_columns=bool(setting_columns(comparison)),
         settings=setting_rows(comparison),
         max_listed=MAX_NAMED,
+        max_shown=MAX_ROWS,
         script_data=_script_data([*charts, *([maps.sorted_trials] if maps else [])]),
     )
 

@@ -2,12 +2,16 @@
 
 function showTrial(cell) {
   const place = cell.closest("figure").querySelector(".trial");
+  const table = cell.closest("figure").querySelector(".trials table"), shown = table.tBodies[0].rows[cell.dataset.trial];
   place.replaceChildren();
-  for (const [term, description] of Object.entries(JSON.parse(cell.dataset.trial))) {
+  [...table.tHead.rows[0].cells].forEach((head, at) => {
+    const text = shown ? shown.cells[at].textContent : "";
+    if (!text) return;
     const row = document.createElement("div");
-    row.append(textElement("dt", term), textElement("dd", description));
+    row.append(textElement("dt", head.textContent), textElement("dd", text));
     place.append(row);
-  }
+  });
+  if (!shown) place.append(textElement("dd", cell.ariaLabel));
 }
 
 const entryCell = (table) => table.querySelector('.cell[tabindex="0"]');
