@@ -186,6 +186,7 @@ def test_smoothing_keeps_the_raw_line_behind(page: Any) -> None:
     chosen.select_by_visible_text("5")
     assert paths(page, "#metric-by-round .raw") == lines
     smooth = page.execute_script("return scales.get('metric-by-round').lines[0].y")
+    assert texts(page, "#metric-by-round .smoothnote") == ["Mean of the last 5 points. Faint: each point."]
     means = [sum(range(max(0, at - 4), at + 1)) * 8 / min(5, at + 1) for at in range(11)]  # of 0, 8, 16, ...
     assert smooth == pytest.approx(means)
 

@@ -51,5 +51,7 @@ def select_lines(comparison: Comparison, selected: Collection[Path] = ()) -> Lin
     named = sorted(best.values(), key=summaries.index)[:MAX_NAMED]
     positions = {summary.position for summary in named}
     others = [summary for summary in summaries if summary.position not in positions]
-    trials = [summary for summary in others if not summary.failed][:MAX_TRIALS]
+    done = [summary for summary in others if not summary.failed]
+    count = min(MAX_TRIALS, len(done))
+    trials = [done[at * len(done) // count] for at in range(count)]  # from good to bad
     return LineSelection(named, trials, len(others) - len(trials))

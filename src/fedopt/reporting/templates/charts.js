@@ -181,6 +181,8 @@ function draw(chart) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren(clip, drawAxes(chart, view, x, y, area), clipped);
   scales.set(chart.id, { x, y, area, lines });
+  const note = view.window > 1 ? `Mean of the last ${view.window} points. Faint: each point.` : "";
+  figure.querySelector(".smoothnote").textContent = note;
   figure.querySelector('[data-do="reset"]').hidden = !(view.x || view.y);
 }
 
