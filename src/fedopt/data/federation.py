@@ -48,6 +48,8 @@ class Split:
     sample_block: int = 1  # consecutive examples that a sample takes together, to read fewer clients
     labels: LabelReader | None = None
     knows_sizes: bool = True  # before reading
+    # Reads row rows[k] of client clients[k] for all k, faster than reading all examples of these clients.
+    read_rows: Callable[[NDArray[np.int64], NDArray[np.int64]], Arrays] | None = None
 
     def client(self, index: int) -> Arrays:
         """Return the examples of one client, after checking their lengths."""
@@ -65,12 +67,17 @@ class Split:
         """Return the examples at `positions` of the concatenation of all clients, in ascending order."""
         positions = np.sort(positions)
         ends = np.cumsum(self.sizes)
-        owners, firsts = np.unique(np.searchsorted(ends, positions, side="right"), return_index=True)
-        parts: list[Arrays] = []
-        for owner, chosen in zip(owners, np.split(positions, firsts[1:]), strict=True):
-            rows = chosen - (ends[owner] - self.sizes[owner])
-            parts.append(tuple(a[rows] for a in self.client(int(owner))))
-        return concatenate_examples(parts)
+        owners = np.searchsorted(ends, positions, side="right")
+        rows = positions - (ends - self.sizes)[owners]
+        if self.read_rows is not None:
+            return self.read_rows(owners, rows)
+        clients, firsts = np.unique(owners, return_index=True)
+        return concatenate_examples(
+            [
+                tuple(a[chosen] for a in self.client(int(client)))
+                for client, chosen in zip(clients, np.split(rows, firsts[1:]), strict=True)
+            ]
+        )
 
 
 class Federation(NamedTuple):

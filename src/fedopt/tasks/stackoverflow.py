@@ -37,7 +37,8 @@ def _synthetic_split(limit: int, split: str) -> ColumnSplit:
     sizes = synthetic_stackoverflow.sizes(split)
     largest = limit if limit and split == "train" else int(sizes.max())
     columns = partial(synthetic_stackoverflow.examples, split, limit=largest)
-    return ColumnSplit(synthetic_stackoverflow.ids(split), sizes, columns, sample_block=10)
+    rows = partial(synthetic_stackoverflow.chosen_examples, split)
+    return ColumnSplit(synthetic_stackoverflow.ids(split), sizes, columns, sample_block=10, rows=rows)
 
 
 def _first_sentences(columns: Callable[[int], Columns], limit: int, index: int) -> Columns:

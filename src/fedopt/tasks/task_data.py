@@ -24,6 +24,8 @@ class ColumnSplit(NamedTuple):
     columns: Callable[[int], Columns]
     sample_block: int = 1  # see Split
     labels: Callable[[int], Array] | None = None  # of client i, without its other columns
+    # Columns of row rows[k] of client clients[k] for all k; see Split.read_rows
+    rows: Callable[[NDArray[np.int64], NDArray[np.int64]], Columns] | None = None
 
 
 def open_splits(
@@ -80,6 +82,7 @@ def encode_federation(
             partial(_encode_client, s.columns, encode),
             s.sample_block,
             None if s.labels is None else LabelReader(s.labels),
+            read_rows=None if s.rows is None else partial(_encode_rows, s.rows, encode),
         )
         for s in (train, test)
     )
@@ -90,6 +93,15 @@ def _encode_client(
     columns: Callable[[int], Columns], encode: Callable[[Columns], Arrays], index: int
 ) -> Arrays:
     return encode(columns(index))
+
+
+def _encode_rows(
+    read: Callable[[NDArray[np.int64], NDArray[np.int64]], Columns],
+    encode: Callable[[Columns], Arrays],
+    clients: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> Arrays:
+    return encode(read(clients, rows))
 
 
 def flat_column(columns: Columns, name: str) -> Array:

@@ -52,6 +52,18 @@ def test_columns_are_ragged_ids_within_their_ranges() -> None:
         assert all(len(set(tags)) == len(tags) for tags in rows(columns["tags"]))
 
 
+def test_chosen_sentences_equal_those_of_the_whole_users() -> None:
+    largest = int(np.argmax(stackoverflow.sizes("test")))
+    chosen = {0: [0], 7: [3, 4], largest: [11, 12, 500, 999]}
+    clients = np.array([client for client, at in chosen.items() for _ in at])
+    order = np.argsort(clients, kind="stable")
+    numbers = np.concatenate(list(chosen.values()))
+    found = stackoverflow.chosen_examples("test", clients[order], numbers[order])
+    for name, column in found.items():
+        whole = [rows(user("test", int(c))[name])[r] for c, r in zip(clients, numbers, strict=True)]
+        assert rows(column) == [whole[at] for at in order]
+
+
 def test_limit_only_truncates() -> None:
     client = int(np.argmax(stackoverflow.sizes("train")))
     whole = user("train", client)

@@ -95,14 +95,69 @@ def examples(split: str, client: int, limit: int = LIMIT) -> dict[str, Ragged]:
     client = check_client(split, client, len(counts))
     if limit < 1:
         raise ConfigError(f"limit must be at least 1, got {limit}", keys=["data.limit"])
-    n = min(int(counts[client]), limit)
-    posts, topics = _posts(split, client, n)
-    tokens = _draw_sentences(_draws("tokens", split, client), topics[posts], _LENGTHS, FOLLOW, TOPICAL)
-    titles = _draw_sentences(
-        _draws("title", split, client), topics, _TITLE_LENGTHS, TITLE_FOLLOW, TITLE_TOPICAL
+    return _generate([_draw_user(split, client, np.arange(min(int(counts[client]), limit)))])
+
+
+def chosen_examples(split: str, clients: Integers, rows: Integers) -> dict[str, Ragged]:
+    """Return the sentence `rows[k]` of user `clients[k]` for all k, without generating other sentences.
+
+    Both arrays are sorted by user, and then by row.
+    """
+    users, firsts = np.unique(clients, return_index=True)
+    check_client(split, int(users[-1]), len(sizes(split)))
+    pairs = zip(users, np.split(rows, firsts[1:]), strict=True)
+    return _generate([_draw_user(split, int(user), chosen) for user, chosen in pairs])
+
+
+class UserDraws(NamedTuple):
+    """The random numbers and topics of some sentences of a user, and of the posts that contain them."""
+
+    tokens: Singles  # (sentences, numbers of a sentence)
+    posts: Integers  # (sentences,) positions in the arrays of posts below
+    topics: Integers  # (posts,)
+    titles: Singles  # (posts, numbers of a title)
+    tags: Singles  # (posts, numbers of the tags)
+
+
+def _draw_user(split: str, client: int, rows: Integers) -> UserDraws:
+    posts, topics = _posts(split, client, int(rows[-1]) + 1)
+    chosen, post = np.unique(posts[rows], return_inverse=True)
+    numbers = (
+        _draw_rows(_draws(purpose, split, client), width, wanted)
+        for purpose, width, wanted in (
+            ("tokens", 1 + 2 * LONGEST, rows),
+            ("title", 1 + 2 * LONGEST_TITLE, chosen),
+            ("tags", 10, chosen),
+        )
     )
-    tags = _draw_tags(_draws("tags", split, client), topics)
-    return {"tokens": tokens, "title": _take(titles, posts), "tags": _take(tags, posts)}
+    tokens, titles, tags = numbers
+    return UserDraws(tokens, post, topics[chosen], titles, tags)
+
+
+def _draw_rows(draw: np.random.Generator, width: int, rows: Integers) -> Singles:
+    """Return some rows of a matrix of random numbers. Rows before the first one are skipped."""
+    first = int(rows[0])
+    philox = draw.bit_generator
+    assert isinstance(philox, np.random.Philox)
+    blocks, rest = divmod(first * width, 8)  # a block of Philox has eight 32-bit numbers
+    philox.advance(blocks)
+    numbers = draw.random(rest + (int(rows[-1]) + 1 - first) * width, dtype=np.float32)
+    return numbers[rest:].reshape(-1, width)[rows - first]
+
+
+def _generate(users: Sequence[UserDraws]) -> dict[str, Ragged]:
+    """Return the sentences of several users."""
+    before = np.cumsum([0, *(len(user.topics) for user in users)])
+    posts = np.concatenate([user.posts + start for user, start in zip(users, before[:-1], strict=True)])
+    topics = np.concatenate([user.topics for user in users])
+    tokens, titles, tags = (
+        np.concatenate([getattr(user, name) for user in users]) for name in ("tokens", "titles", "tags")
+    )
+    return {
+        "tokens": _make_sentences(tokens, topics[posts], _LENGTHS, FOLLOW, TOPICAL),
+        "title": _take(_make_sentences(titles, topics, _TITLE_LENGTHS, TITLE_FOLLOW, TITLE_TOPICAL), posts),
+        "tags": _take(_make_tags(tags, topics), posts),
+    }
 
 
 class ForumLanguage(NamedTuple):
@@ -151,14 +206,13 @@ def _posts(split: str, client: int, n: int) -> tuple[Integers, Integers]:
     return posts, choose(mix, _draws("topics", split, client).random(posts[-1] + 1, dtype=np.float32))
 
 
-def _draw_sentences(
-    draw: np.random.Generator, topics: Integers, lengths: Singles, follow: float, topical: float
-) -> Ragged:
-    """Return a sentence for each of `topics`, (n,). `lengths` has cumulative shares of the lengths from 1."""
+def _make_sentences(u: Singles, topics: Integers, lengths: Singles, follow: float, topical: float) -> Ragged:
+    """Return a sentence for each of `topics`, (n,), from its row of random numbers.
+
+    `lengths` has cumulative shares of the lengths from 1.
+    """
     language = _language()
-    n, longest = len(topics), len(lengths)
-    # Each sentence uses its own row of numbers, so it does not depend on the number of sentences.
-    u = draw.random((n, 1 + 2 * longest), dtype=np.float32)
+    longest = len(lengths)
     length = 1 + choose(lengths, u[:, 0])
     within = np.arange(longest) < length[:, None]
     kind, which = u[:, 1 : 1 + longest][within], u[:, 1 + longest :][within]
@@ -185,10 +239,8 @@ def _draw_sentences(
     return Ragged(words.astype(np.uint16), offsets)
 
 
-def _draw_tags(draw: np.random.Generator, topics: Integers) -> Ragged:
+def _make_tags(u: Singles, topics: Integers) -> Ragged:
     """Return one to five tags for each of `topics`, (n,), mostly of the topic and sometimes of others."""
-    n = len(topics)
-    u = draw.random((n, 10), dtype=np.float32)
     count = 1 + choose(_single_shares(TAG_COUNTS), u[:, 0])
     others = (topics[:, None] + 1 + (u[:, 1:3] * (TOPICS - 1)).astype(np.int64)) % TOPICS
     candidates = np.concatenate([topics[:, None] + TOPICS * np.arange(5), others + [0, TOPICS]], axis=1)
