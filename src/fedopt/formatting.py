@@ -126,6 +126,18 @@ def column_formatter(values: Sequence[float | None]) -> Callable[[float], str]:
     return lambda value: f"{value:.3g}" if abs(value) >= _LARGE else f"{value:,.{digits}f}"
 
 
+def format_count(count: int) -> str:
+    """Format a count with two or three significant digits.
+
+    >>> [format_count(count) for count in (850, 12_000, 1_206_590, 5_000_500, 11_200_000)]
+    ['850', '12 K', '1.2 M', '5.0 M', '11 M']
+    """
+    for size, suffix in ((10**9, "G"), (10**6, "M"), (10**3, "K")):
+        if count >= size:
+            return f"{count / size:.{1 if count < 10 * size else 0}f} {suffix}"
+    return str(count)
+
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _DURATIONS = (
     (_MINUTE, 1, "s", 0),

@@ -19,10 +19,11 @@ def test_without_a_terminal_evaluations_and_the_last_round_are_printed(
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | settings)
     with ProgressBar("fedavg", 4) as bar:
         assert not bar.visible
-        small.run(settings=settings, on_step=RunProgress(bar, config).on_step)
+        result = small.run(settings=settings, on_step=RunProgress(bar, config, "accuracy").on_step)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split()[2] for line in lines] == ["0/4", "2/4", "4/4"]
-    assert all("accuracy" in line for line in lines)
+    for line, test in zip(lines, result.test, strict=True):  # the format of tables, with the round
+        assert f"accuracy {test['accuracy'] * 100:.1f} % at round {test['round']}" in line
     assert "loss" in lines[-1] and "rounds/s" in lines[-1] and "left" not in lines[-1]
     assert lines[1].endswith("left")
 
@@ -31,17 +32,49 @@ def test_task_without_metrics_shows_the_test_loss(capsys: pytest.CaptureFixture[
     task = replace(small.SMALL, metrics={})
     config = resolve(task, "fedavg", small.SETTINGS)
     with ProgressBar("fedavg", 3) as bar:
-        small.run(task=task, on_step=RunProgress(bar, config).on_step)
+        small.run(task=task, on_step=RunProgress(bar, config, task.metric).on_step)
     assert all("test loss" in line for line in capsys.readouterr().err.splitlines())
 
 
-def test_in_a_terminal_a_bar_is_shown(
+def use_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    """Treat the captured stderr as a terminal with `width` columns."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+
+
+def shown_bar(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The last state of a bar in a terminal with `width` columns."""
+    use_terminal(monkeypatch, width)
+    with ProgressBar("fedadagrad", 150) as bar:
+        assert bar.visible
+        bar.update(73, "accuracy 41.5 % at round 70  train loss 0.8123", remaining="12 s left")
+        bar.log("a line")
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_bar_keeps_count_and_remaining_time_at_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = shown_bar(width, monkeypatch, capsys)
+    assert "73/150" in text and "12 s left" in text and "━" in text
+    assert "a line" in text
+
+
+def test_wide_terminal_shows_title_and_status(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with ProgressBar("trials", 3) as bar:
-        assert bar.visible
-        bar.update(2, "1 running", total=5)
-        bar.log("a line")
-    shown = capsys.readouterr().err
-    assert "a line" in shown and "2/5" in shown and "1 running" in shown
+    text = shown_bar(120, monkeypatch, capsys)
+    assert "fedadagrad" in text and "accuracy 41.5 % at round 70  train loss 0.8123" in text
+
+
+def test_bar_of_several_runs_shows_their_total(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_terminal(monkeypatch, 120)
+    config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"rounds": 3})
+    with ProgressBar("", 6) as bar:
+        progress = RunProgress(bar, config, "accuracy", "fedavg (2 of 2)", before=3)
+        small.run(settings={"rounds": 3}, on_step=progress.on_step)
+    text = capsys.readouterr().err
+    assert "6/6" in text and "fedavg (2 of 2)" in text

@@ -73,10 +73,14 @@ def temporary_files(directory: Path) -> list[Path]:
 
 
 def refused(done: Done, *words: str, code: int = 2, after_progress: bool = False) -> None:
-    """Assert the exit code, an empty stdout, and one line on stderr that contains the words."""
+    """Assert the exit code, an empty stdout, and one line on stderr that contains the words.
+
+    Headings, which have the separator " · ", do not count.
+    """
     assert (done.code, done.out) == (code, ""), done
     assert "Traceback" not in done.err
-    lines = done.err.splitlines()[-1:] if after_progress else done.err.splitlines()
+    lines = [line for line in done.err.splitlines() if " · " not in line]
+    lines = lines[-1:] if after_progress else lines
     assert len(lines) == 1, done.err
     assert lines[0].startswith("error: " if code == 2 else "failed: ")
     for word in words:

@@ -21,8 +21,8 @@ class RecordingBar:
     def log(self, text: str) -> None:
         self.lines.append(text)
 
-    def update(self, completed: int, status: str, total: int | None = None) -> None:
-        self.shown = completed, total
+    def update(self, completed: int, status: str, total: int | None = None, remaining: str = "") -> None:
+        self.shown, self.remaining = (completed, total), remaining
 
 
 def make(rate: float) -> Trial:
@@ -31,7 +31,7 @@ def make(rate: float) -> Trial:
 
 def test_progress_counts_rounds_of_running_finished_and_diverged_trials() -> None:
     bar: Any = RecordingBar()
-    progress, first, second, known = SweepProgress(bar), make(0.0), make(1.0), make(2.0)
+    progress, first, second, known = SweepProgress(bar, 3), make(0.0), make(1.0), make(2.0)
     progress.start_batch({first.key: 4, second.key: 4}, rounds_after=6)
     progress.finish(WorkItem(known, 4), make_record([1.0] * 4), 0.9)  # it was complete before
     assert bar.lines == [] and bar.shown == (0, 14)
@@ -43,16 +43,19 @@ def test_progress_counts_rounds_of_running_finished_and_diverged_trials() -> Non
     progress.update(5, running=0)
     progress.finish(WorkItem(second, 4), make_record([1.0], "diverged"), None)  # after one of four rounds
     assert bar.shown == (5, 11)
-    assert bar.lines[0].startswith("fedavg client_lr=0: done 0.5000 (5 of 14 rounds, 1 running, 0 diverged")
+    assert bar.remaining.endswith(" left")
+    trials = "2 of 3 trials complete, 1 running, 0 diverged"
+    assert bar.lines[0].startswith(f"fedavg client_lr=0: done 0.5000 ({trials}, ")
     assert bar.lines[0].endswith("best of fedavg: client_lr=0)")
-    assert bar.lines[1].startswith("fedavg client_lr=1: diverged (5 of 11 rounds, 0 running, 1 diverged")
+    trials = "3 of 3 trials complete, 0 running, 1 diverged"
+    assert bar.lines[1].startswith(f"fedavg client_lr=1: diverged ({trials}, ")
 
 
 def test_score_at_a_rung_is_shown_but_does_not_count_as_best() -> None:
     bar: Any = RecordingBar()
-    progress, trial = SweepProgress(bar), make(0.0)
+    progress, trial = SweepProgress(bar, 1), make(0.0)
     progress.start_batch({trial.key: 2}, rounds_after=2)
     progress.update(2, running=0)
     progress.finish(WorkItem(trial, 2), make_record([1.0] * 2, "pruned"), 0.25)
-    assert bar.lines[0].startswith("fedavg client_lr=0: round 2 of 4 0.2500 (2 of 4 rounds")
+    assert bar.lines[0].startswith("fedavg client_lr=0: round 2 of 4 0.2500 (0 of 1 trials complete")
     assert "best" not in bar.lines[0]

@@ -103,7 +103,7 @@ def test_trial_whose_worker_dies_three_times_is_named(tmp_path: Path) -> None:
     completed: list[Trial] = []
     with (
         ProgressBar("trials", 3) as bar,
-        TrialPool(2, SweepProgress(bar)) as pool,
+        TrialPool(2, SweepProgress(bar, 3)) as pool,
         patch.object(trial_pool, "_run_in_worker", deadly_trials.run),
         pytest.raises(WorkerError) as error,
     ):

@@ -13,6 +13,7 @@ from fedopt.algorithms import AlgorithmChoice
 from fedopt.analysis.headline import headline
 from fedopt.analysis.summary import compare_runs
 from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
+from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.display.table import comparison_table, to_text_table
 from fedopt.documents import parse_json
 from fedopt.engine.executors import ExecutorOptions, open_executor
@@ -230,11 +231,14 @@ def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[
 def _run_all(jobs: Sequence[_Job], out: Path, progress: bool) -> RunGroup:
     """Execute one run after the other. A run that diverges does not stop the others."""
     group = RunGroup(out, [], [], [out / job.folder for job in jobs])
-    with open_executor(jobs[0].request.executor, jobs[0].prepared.config.vectorised) as opened:
-        for number, (name, request, prepared, folder) in enumerate(jobs, start=1):
-            # The progress of a comparison shows the algorithm anyway.
-            is_seed = folder.name.startswith("seed-")
-            heading = f"{name} ({number} of {len(jobs)})" if is_seed else ""
+    rounds = [job.prepared.config.rounds for job in jobs]
+    with (
+        open_executor(jobs[0].request.executor, jobs[0].prepared.config.vectorised) as opened,
+        ProgressBar("", sum(rounds), quiet=not progress) as bar,
+    ):
+        for number, (name, request, prepared, folder) in enumerate(jobs):
+            title, before = f"{name} ({number + 1} of {len(jobs)})", sum(rounds[:number])
+            shown = RunProgress(bar, prepared.config, prepared.problem.metric, title, before)
             path, command = out / folder, request.command(out / folder)
             try:
                 result = execute_run(
@@ -243,11 +247,13 @@ def _run_all(jobs: Sequence[_Job], out: Path, progress: bool) -> RunGroup:
                     path,
                     command,
                     request.tensorboard,
-                    progress,
-                    heading=heading,
+                    shown if progress else None,
                     loggers=create_loggers(request.log),
                 )
                 group.results.append(result)
+                if progress:
+                    bar.update(before + prepared.config.rounds, "")
+                    bar.log(f"{name}: {result.describe()}")
             except UserError:
                 raise
             except FedoptError as error:

@@ -14,8 +14,9 @@ from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.loop import Step
+from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError
-from fedopt.files import Log, no_log
+from fedopt.files import no_log
 from fedopt.references import file_name
 from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
@@ -23,6 +24,7 @@ from fedopt.runs.execute import execute
 from fedopt.runs.loggers import RunLogger, create_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.result import RunResult
+from fedopt.runs.shared_data import open_data
 from fedopt.tasks import Task
 
 StrPath = str | os.PathLike[str]
@@ -134,8 +136,14 @@ def run_prepared(
     progress: bool = False,
 ) -> RunResult:
     """Execute a prepared run. `command` is recorded in run.json."""
-    with open_executor(executor, prepared.config.vectorised) as opened:
-        return execute_run(prepared, opened, out, command, tensorboard, progress, callback, loggers=loggers)
+    config, metric = prepared.config, prepared.problem.metric
+    with ExitStack() as stack:
+        shown = None
+        if progress:
+            bar = stack.enter_context(ProgressBar(config.algorithm, config.rounds))
+            shown = RunProgress(bar, config, metric)
+        opened = stack.enter_context(open_executor(executor, config.vectorised))
+        return execute_run(prepared, opened, out, command, tensorboard, shown, callback, loggers)
 
 
 def execute_run(
@@ -144,38 +152,38 @@ def execute_run(
     out: Path | None,
     command: str,
     tensorboard: bool,
-    progress: bool,
+    progress: RunProgress | None = None,
     callback: Callback | Sequence[Callback] | None = None,
-    heading: str = "",
     loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
-    """Execute a prepared run on an open executor. `heading` is shown before its progress."""
-    config = prepared.config
+    """Execute a prepared run on an open executor."""
     callbacks = _list_callbacks(callback)
     observers = [combine_callbacks(callbacks)] if callbacks else []
-    log: Log = no_log
-    with ExitStack() as stack:
-        if progress:
-            bar = stack.enter_context(ProgressBar(config.algorithm, config.rounds))
-            log = bar.log
-            observers.insert(0, RunProgress(bar, config).on_step)
-            if heading:
-                log(heading)
+    data = None
+    if progress is not None:
+        observers.insert(0, progress.on_step)
+        progress.show_phase("opening the data")
+        data = open_data(prepared.problem, prepared.config.eval.sample)
+        initial = prepared.initial or initial_model(prepared.problem)
+        prepared = prepared._replace(initial=initial)
+        progress.describe(len(data.federation.train.ids), len(initial.x))
 
-        def on_step(step: Step) -> object:
-            return [observe(step) for observe in observers][-1] if observers else None
+    def on_step(step: Step) -> object:
+        return [observe(step) for observe in observers][-1] if observers else None
 
-        return execute(
-            prepared,
-            executor,
-            out=out,
-            command=command,
-            on_step=on_step,
-            log=log,
-            small_runs_serially=not executor.is_started,
-            tensorboard=tensorboard,
-            loggers=loggers,
-        )
+    return execute(
+        prepared,
+        executor,
+        out=out,
+        command=command,
+        on_step=on_step,
+        log=no_log if progress is None else progress.log,
+        on_phase=no_log if progress is None else progress.show_phase,
+        data=data,
+        small_runs_serially=not executor.is_started,
+        tensorboard=tensorboard,
+        loggers=loggers,
+    )
 
 
 def _list_callbacks(callback: Callback | Sequence[Callback] | None) -> list[Callback]:

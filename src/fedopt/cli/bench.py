@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import Json, Workers
+from fedopt.cli.options import Json, Workers, announce
 
 
 def bench(
@@ -40,6 +40,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure rounds per second, compared with matrix products and other simulators."""
+    announce("bench", ", ".join(tasks or ["all tasks"]))
     from fedopt.bench import command
     from fedopt.bench.marked_block import MarkedBlock
     from fedopt.bench.result_table import markdown_lines, print_result

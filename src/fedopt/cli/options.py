@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedopt.cli.completion import complete_task
+from fedopt.cli.completion import TASK_NAMES, complete_task
 from fedopt.errors import ConfigError, unknown
 
 TaskArgument = Annotated[
@@ -133,6 +134,27 @@ def parse_seed_option(seeds: str | None, seed: int | None, settings: Iterable[st
 def typed_command() -> str:
     """The command line of this process."""
     return "fedopt " + shlex.join(sys.argv[1:])
+
+
+def announce(*parts: object) -> None:
+    """Print a heading on stderr. It appears at once, before the imports that take a second."""
+    typer.echo(" · ".join(str(part) for part in parts if part), err=True)
+
+
+def announce_training(task: str, algorithms: str, data: str | None, *more: str) -> None:
+    """Print the heading of a command that trains."""
+    source = data or ("synthetic" if task in TASK_NAMES else "")
+    announce(task, algorithms.replace(",", ", "), *more, source)
+
+
+def announce_run(run: Path, *more: str) -> None:
+    """Print the heading of a command that reads a run: its directory, task and algorithm."""
+    try:
+        info = json.loads((run / "run.json").read_bytes())
+        names = [str(info[key]) for key in ("task", "algorithm") if key in info]
+    except (OSError, ValueError, TypeError):
+        names = []  # the command reports what is wrong
+    announce(run, *names, *more)
 
 
 def start_workers_early(executor: str) -> None:

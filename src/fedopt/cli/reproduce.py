@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import Json, Seeds, Workers, parse_seed_option
+from fedopt.cli.options import Json, Seeds, Workers, announce, parse_seed_option
 from fedopt.errors import ConfigError, UserError, unknown
 
 
@@ -41,6 +41,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Reproduce a table or figure and compare it with the paper's numbers; the page is DIR/index.html."""
+    announce("reproduce", artifact, "" if artifact == "list" else f"scale {scale}")
     from rich.console import Console
 
     from fedopt.algorithms import VARIANTS

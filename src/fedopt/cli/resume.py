@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import ExecutorName, Json, Workers
+from fedopt.cli.options import ExecutorName, Json, Workers, announce_run
 from fedopt.errors import RunError
 
 
@@ -21,6 +21,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Continue an unfinished run, comparison or sweep. All settings are read from DIR."""
+    announce_run(directory, "resume")
     from fedopt import api
     from fedopt.cli import printing
     from fedopt.runs.result import RunResult

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedopt.cli.completion import complete_algorithm, complete_algorithms
+from fedopt.cli.completion import ALGORITHM_NAMES, TASK_NAMES, complete_algorithm, complete_algorithms
 from fedopt.cli.options import (
     Data,
     Device,
@@ -27,6 +27,9 @@ from fedopt.cli.options import (
     TaskArgument,
     TensorBoard,
     Workers,
+    announce,
+    announce_run,
+    announce_training,
     parse_log_option,
     parse_seed_option,
     parse_set_options,
@@ -75,6 +78,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train TASK with one algorithm. An existing run directory is resumed."""
+    announce_training(task, algorithm, data)
     start_workers_early(executor)
     from fedopt import api
     from fedopt.cli import printing
@@ -146,6 +150,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Train TASK with several algorithms. Prints a table and writes DIR/report.html."""
+    announce_training(task, algorithms, data)
     start_workers_early(executor)
     from fedopt import api
     from fedopt.cli import printing
@@ -196,6 +201,7 @@ def report(
     title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
 ) -> None:
     """Write a self-contained HTML page about runs of one task: curves, tables, settings, commands."""
+    announce("report", *directories[:3], "..." if len(directories) > 3 else "")
     from fedopt import api
 
     page, damaged = api.write_page(directories, output, title)
@@ -215,6 +221,7 @@ def eval(
     as_json: Json = False,
 ) -> None:
     """Evaluate a run's model on every example of a split, with percentiles over clients."""
+    announce_run(run, f"{split} split")
     start_workers_early(executor)
     from fedopt import api
     from fedopt.cli.printing import print_evaluation
@@ -229,6 +236,7 @@ def export(
     task: OwnTask = None,
 ) -> None:
     """Write a run's model as safetensors with its own parameter names, and a model card."""
+    announce_run(run, "export")
     from fedopt import api
 
     for path in api.export(run, to, task=task):
@@ -237,6 +245,7 @@ def export(
 
 def tasks() -> None:
     """List the tasks with the paper's settings."""
+    typer.echo(", ".join(TASK_NAMES))
     from fedopt.cli import listings
 
     listings.print_tasks()
@@ -244,6 +253,7 @@ def tasks() -> None:
 
 def algorithms() -> None:
     """List the algorithms with their options."""
+    typer.echo(", ".join(ALGORITHM_NAMES))
     from fedopt.cli import listings
 
     listings.print_algorithms()

@@ -20,6 +20,7 @@ from fedopt.cli.options import (
     TaskArgument,
     TensorBoard,
     Workers,
+    announce_training,
     parse_log_option,
     parse_seed_option,
     parse_set_options,
@@ -66,6 +67,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
+    announce_training(task, algorithm, data, f"grid {grid}")
     from fedopt.tuning.command import sweep as run_sweep
     from fedopt.tuning.request import SweepRequest
     from fedopt.tuning.result_files import summary

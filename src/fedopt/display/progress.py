@@ -7,31 +7,32 @@ import time
 from math import isfinite
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+from rich.table import Column
 
 from fedopt.engine.loop import Step
-from fedopt.formatting import format_duration
+from fedopt.formatting import format_count, format_duration, metric_unit
 from fedopt.runs.config import Config
 
 _SECONDS_BETWEEN_LINES = 10.0
+_TITLE_WIDTH, _BAR_WIDTH, _SMALLEST_BAR = 12, 24, 8
+_NEEDED_WIDTH = 30  # of count and remaining time, with gaps
 
 
 class ProgressBar:
-    """A bar with a title, a count and a status text; without a terminal, only logged lines."""
+    """A bar with count, remaining time, title and status; without a terminal, only logged lines.
+
+    A narrow terminal shows a shorter status, then no title and a shorter bar.
+    """
 
     def __init__(self, title: str, total: int, quiet: bool = False) -> None:
         """`quiet` shows and logs nothing."""
         self._console = Console(stderr=True, quiet=quiet)
         self._progress: Progress | None = None
+        self.total = total
         if sys.stderr.isatty() and not quiet:
-            columns = (
-                TextColumn("{task.description:<11}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[status]}"),
-            )
-            self._progress = Progress(*columns, console=self._console)
-            self._task = self._progress.add_task(title, total=total, status="starting")
+            self._progress = Progress(*_columns(self._console.width), console=self._console, expand=True)
+            self._task = self._progress.add_task(title, total=total, status="starting", remaining="")
 
     @property
     def visible(self) -> bool:
@@ -47,57 +48,103 @@ class ProgressBar:
         if self._progress:
             self._progress.stop()
 
-    def update(self, completed: int, status: str, total: int | None = None) -> None:
+    def update(self, completed: int, status: str, total: int | None = None, remaining: str = "") -> None:
+        """Show the number of completed parts, a status text and the remaining time."""
         if self._progress:
-            self._progress.update(self._task, completed=completed, total=total, status=status)
+            self._progress.update(
+                self._task, completed=completed, total=total, status=status, remaining=remaining
+            )
+
+    def show(self, status: str, title: str | None = None) -> None:
+        """Replace the status text, and the title if it is given."""
+        if self._progress:
+            self._progress.update(self._task, status=status, description=title)
 
     def log(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-class RunProgress:
-    """Shows the steps of a run: round, train loss, last evaluation, rate and remaining time."""
+def _columns(width: int) -> list[ProgressColumn]:
+    """The columns of a bar. The status takes the space that is left and is cut first."""
+    spare = width - _NEEDED_WIDTH - _SMALLEST_BAR
+    title = TextColumn("{task.description}", table_column=Column(no_wrap=True, max_width=2 * _TITLE_WIDTH))
+    bar = BarColumn(bar_width=min(_BAR_WIDTH, max(_SMALLEST_BAR, _SMALLEST_BAR + spare - 2 * _TITLE_WIDTH)))
+    remaining = TextColumn("{task.fields[remaining]}", table_column=Column(no_wrap=True))
+    status = TextColumn(
+        "{task.fields[status]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+    )
+    return [
+        *([title] if spare >= _TITLE_WIDTH else []),
+        bar,
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        remaining,
+        status,
+    ]
 
-    def __init__(self, bar: ProgressBar, config: Config) -> None:
-        self._bar, self._title, self._rounds = bar, config.algorithm, config.rounds
+
+class RunProgress:
+    """Shows a run: last evaluation with its round, train loss, rate and remaining time."""
+
+    def __init__(
+        self, bar: ProgressBar, config: Config, metric: str, title: str = "", before: int = 0
+    ) -> None:
+        """`before` is the number of rounds of earlier runs that the same bar shows."""
+        self._bar, self._config, self._rounds, self._before = bar, config, config.rounds, before
+        self._title = title or config.algorithm
+        self._metric = metric
         self._start: tuple[float, int] | None = None  # time and round of the first step
         self._last_line = 0.0
         self._evaluation = ""
+        bar.show("", self._title)
+
+    def log(self, text: str) -> None:
+        self._bar.log(text)
+
+    def describe(self, clients: int, parameters: int) -> None:
+        """Print the size of the run: "10 of 342,477 clients per round · 5.0 M parameters · 1,500 rounds"."""
+        if not self._before:  # the runs of a comparison have the same size
+            cohort = f"{self._config.clients_per_round:,} of {clients:,} clients per round"
+            self.log(f"{cohort} · {format_count(parameters)} parameters · {self._rounds:,} rounds")
+
+    def show_phase(self, text: str) -> None:
+        """Show a step other than a round as the status of the bar."""
+        self._bar.show(text)
 
     def on_step(self, step: Step) -> None:
         """Show a finished round. Lines appear for evaluations, the last round and every ten seconds."""
         done, now = step.position.round, time.monotonic()
-        status = self._status(step, now)
-        self._bar.update(done, status)
+        status, (rate, remaining) = self._status(step), self._pace(done, now)
+        self._bar.update(self._before + done, "  ".join(filter(None, (status, rate))), remaining=remaining)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES
         if not self._bar.visible and (is_due or step.evaluation or done == self._rounds):
             self._last_line = now
-            self._bar.log(f"{self._title} round {done}/{self._rounds} {status}")
+            parts = [f"{self._title} round {done}/{self._rounds}", status, rate, remaining]
+            self._bar.log("  ".join(filter(None, parts)))
 
-    def _status(self, step: Step, now: float) -> str:
+    def _status(self, step: Step) -> str:
         parts = []
         if step.evaluation:
-            metrics = [name for name in step.evaluation if name != "loss"]  # a task may have none
-            value = step.evaluation[metrics[0] if metrics else "loss"]
-            shown = f"{value:.4f}" if isfinite(value) else "not finite"
-            self._evaluation = f"{metrics[0] if metrics else 'test loss'} {shown}"
-        if step.report is not None:
-            loss = step.report.loss
-            parts.append("loss not finite" if loss is None else f"loss {loss:.4f}")
-            if step.report.rejected:
-                parts.append(f"{len(step.report.rejected)} clients rejected")
+            unit, value = metric_unit(self._metric), step.evaluation[self._metric]
+            name = "test loss" if self._metric == "loss" else unit.name
+            shown = unit.format(value) if isfinite(value) else "not finite"
+            self._evaluation = f"{name} {shown} at round {step.position.round}"
         if self._evaluation:
             parts.append(self._evaluation)
-        return "  ".join([*parts, *self._pace(step.position.round, now)])
+        if step.report is not None:
+            loss = step.report.loss
+            parts.append("train loss not finite" if loss is None else f"train loss {loss:.4f}")
+            if step.report.rejected:
+                parts.append(f"{len(step.report.rejected)} clients rejected")
+        return "  ".join(parts)
 
-    def _pace(self, done: int, now: float) -> list[str]:
-        """Rounds per second and the remaining time."""
+    def _pace(self, done: int, now: float) -> tuple[str, str]:
+        """Rounds per second, and the remaining time of all runs of the bar."""
         if self._start is None:
             self._start = now, done
         start, first = self._start
         if done == first or now == start:
-            return []
+            return "", ""
         rate = (done - first) / (now - start)
-        remaining = [f"{format_duration((self._rounds - done) / rate)} left"] if done < self._rounds else []
-        return [f"{rate:.2f} rounds/s", *remaining]
+        left = self._bar.total - self._before - done
+        return f"{rate:.2f} rounds/s", f"{format_duration(left / rate)} left" if left > 0 else ""

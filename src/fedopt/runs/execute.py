@@ -35,6 +35,7 @@ def execute(
     command: str = "",
     on_step: Callback | None = None,
     log: Log = no_log,
+    on_phase: Log = no_log,
     tensorboard: bool = False,
     data: SharedData | None = None,
     until: int | None = None,
@@ -46,7 +47,8 @@ def execute(
     `on_step` is called after every round. If it returns `STOP`, the run ends with a checkpoint and the status
     "stopped"; a later call resumes the run. With `until`, the same happens after that round, with the status
     "pruned". Evaluations are those of a run of `config.rounds` rounds. `data` is the opened data of an
-    earlier run in this process. If the run fails, diverges or is interrupted, run.json records it. An
+    earlier run in this process. `on_phase` is called with a short text before longer steps other than
+    rounds. If the run fails, diverges or is interrupted, run.json records it. An
     interrupted round is undone, and the checkpoint is that of the last finished round. With
     `small_runs_serially`, a small run does not use `executor` (see `small_runs`).
     """
@@ -63,7 +65,8 @@ def execute(
             log("small run: using the serial executor instead of worker processes")
             executor = Serial()
         rounds = recorder.config.rounds
-        return _train(run, executor, rounds if until is None else min(until, rounds), on_step, log)
+        last = rounds if until is None else min(until, rounds)
+        return _train(run, executor, last, on_step, log, on_phase)
 
 
 def _is_small(run: OpenedRun) -> bool:
@@ -80,7 +83,9 @@ def _is_small(run: OpenedRun) -> bool:
     return seconds < SMALL_RUN_SECONDS
 
 
-def _train(run: OpenedRun, executor: Executor, last: int, on_step: Callback | None, log: Log) -> RunResult:
+def _train(
+    run: OpenedRun, executor: Executor, last: int, on_step: Callback | None, log: Log, on_phase: Log
+) -> RunResult:
     """Train up to round `last`."""
     recorder, config = run.recorder, run.recorder.config
     began = time.monotonic() - recorder.seconds
@@ -89,9 +94,11 @@ def _train(run: OpenedRun, executor: Executor, last: int, on_step: Callback | No
     if recorder.position.round:
         log(f"continuing after round {recorder.position.round}")
     executor.report_to(log)
+    on_phase("starting the workers" if not isinstance(executor, Serial) else "loading the data")
     executor.start()  # workers start while the sample is read or generated
     executor.load(recorder.problem, run.data.federation, run.data.sample)
     setup = run.setup(executor)
+    on_phase(f"first evaluation, {run.data.examples:,} test examples")
     with closing(train(setup, run.plan, recorder.position)) as steps:
         for step in () if recorder.has_stopped_improving else steps:
             with deferred_interrupts():

@@ -77,7 +77,7 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None, quiet: b
         _write_plan(request, plans, out)
         rounds = sum(trial.config.rounds for plan in plans for trial in plan.trials)
         with ProgressBar(f"sweep {request.task_name}", total=rounds, quiet=quiet) as bar:
-            progress = SweepProgress(bar)
+            progress = SweepProgress(bar, sum(len(plan.trials) for plan in plans))
             for note in notes:
                 progress.log(note)
             with _open_backend(request, workers, progress) as backend:

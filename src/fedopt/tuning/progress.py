@@ -12,10 +12,12 @@ from fedopt.tuning.trials import WorkItem
 
 
 class SweepProgress:
-    """Shows completed rounds, running and diverged trials, the remaining time and the best points."""
+    """Shows complete, running and diverged trials, rounds, the remaining time and the best points."""
 
-    def __init__(self, bar: ProgressBar) -> None:
+    def __init__(self, bar: ProgressBar, trials: int) -> None:
+        """`trials` is the number of all trials of the sweep."""
         self._bar = bar
+        self._trials, self._complete = trials, 0
         self._start = time.monotonic()
         self._waiting: dict[str, int] = {}  # trial of the current batch -> rounds that it has to run
         self._rounds_after = 0  # in later batches
@@ -45,19 +47,22 @@ class SweepProgress:
         if status == "diverged":
             self._diverged.add(trial.key)
         is_final = item.until >= trial.config.rounds
+        self._complete += is_final or status == "diverged"
         if is_final and score is not None and score < self._best.get(algorithm, (float("inf"), ""))[0]:
             self._best[algorithm] = score, describe_point(trial.point)
         if was_run and not self._bar.visible:
             outcome = f"round {item.until} of {trial.config.rounds}" if status == "pruned" else status
             value = "" if score is None else f" {abs(score):.4f}"
             best = f"; best of {algorithm}: {self._best[algorithm][1]}" if algorithm in self._best else ""
-            self.log(f"{trial.label}: {outcome}{value} ({self._status()}{best})")
+            status = ", ".join(filter(None, (self._status(), self._time_left())))
+            self.log(f"{trial.label}: {outcome}{value} ({status}{best})")
         self._refresh()
 
     def _refresh(self) -> None:
         best = "; ".join(f"{algorithm} {point}" for algorithm, (_, point) in self._best.items())
         status = self._status() + (f"; best: {best}" if best else "")
-        self._bar.update(self._completed, status, self._completed + self._remaining)
+        total = self._completed + self._remaining
+        self._bar.update(self._completed, status, total, self._time_left())
 
     @property
     def _completed(self) -> int:
@@ -69,12 +74,11 @@ class SweepProgress:
         return max(0, sum(self._waiting.values()) + self._rounds_after - in_progress)
 
     def _status(self) -> str:
-        parts = [
-            f"{self._completed} of {self._completed + self._remaining} rounds",
-            f"{self._running} running",
-            f"{len(self._diverged)} diverged",
-        ]
-        if self._rounds_run:
-            seconds = self._remaining * (time.monotonic() - self._start) / self._rounds_run
-            parts.append(f"{format_duration(seconds)} left")
-        return ", ".join(parts)
+        trials = f"{self._complete} of {self._trials} trials complete"
+        return f"{trials}, {self._running} running, {len(self._diverged)} diverged"
+
+    def _time_left(self) -> str:
+        if not self._rounds_run:
+            return ""
+        seconds = self._remaining * (time.monotonic() - self._start) / self._rounds_run
+        return f"{format_duration(seconds)} left"

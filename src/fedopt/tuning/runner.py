@@ -32,7 +32,7 @@ def run_trials(
         longest[trial.key] = max(other, trial, key=lambda t: t.config.rounds)
     items = [WorkItem(trial, trial.config.rounds) for trial in longest.values()]
     with ProgressBar(title, total=sum(item.until for item in items)) as bar:
-        progress = SweepProgress(bar)
+        progress = SweepProgress(bar, len(items))
         with TrialPool(workers, progress) as pool:
             BatchRunner(pool, TRAIN_LOSS, progress, after).run(Batch(items))
 
