@@ -39,7 +39,7 @@ def test_compare_prints_a_table_and_the_report(compared: tuple[Path, Done]) -> N
         f"report: {out / 'report.html'}",
     ):
         assert word in done.out
-    assert "fedyogi round 2/2" in done.err
+    assert "fedyogi (2 of 2) round 2/2" in done.err
 
 
 def test_compare_writes_a_directory_per_algorithm(compared: tuple[Path, Done]) -> None:

@@ -21,7 +21,7 @@ def several(finished_run: FinishedRun, seeded_runs: SeededRuns, tmp_path: Path) 
 def test_report_covers_all_runs_and_names_damaged_ones(several: Path) -> None:
     done = fedopt("report", several, "--title", "Two <runs>")
     assert (done.code, done.out) == (0, f"{several / 'report.html'}\n"), done.err
-    (warning,) = done.err.splitlines()
+    _, warning = done.err.splitlines()  # after the heading
     assert warning.startswith("warning: left out: ") and "deep/er/seed-1/run.json" in warning
     page = (several / "report.html").read_text()
     assert "Two &lt;runs&gt;" in page and "<runs>" not in page

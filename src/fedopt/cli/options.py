@@ -144,7 +144,7 @@ def announce(*parts: object) -> None:
 def announce_training(task: str, algorithms: str, data: str | None, *more: str) -> None:
     """Print the heading of a command that trains."""
     source = data or ("synthetic" if task in TASK_NAMES else "")
-    announce(task, algorithms.replace(",", ", "), *more, source)
+    announce(task, ", ".join(name.strip() for name in algorithms.split(",")), *more, source)
 
 
 def announce_run(run: Path, *more: str) -> None:
