@@ -51,8 +51,9 @@ def test_impossible_reports_are_refused(several: Path, tmp_path: Path) -> None:
         refused(fedopt("report", several, "-o", page), f"cannot write {page}", "choose another")
     assert (tmp_path / "file").read_text() == "mine"
     refused(fedopt("report", several / "deep/er/seed-1"), "no run can be read", "run.json")
-    info = several / "plain/run.json"
-    info.write_text(info.read_text().replace("emnist_cr", "so_lr"))
+    for name in ("run.json", "config.toml"):
+        file = several / "plain" / name
+        file.write_text(file.read_text().replace("emnist_cr", "so_lr"))
     refused(
         fedopt("report", several / "plain", several / "deep/er/seed-2"), "emnist_cr (", "so_lr (", "one task"
     )
