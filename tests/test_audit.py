@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-summarize = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "audit.py"))["summarize"]
+summarize = runpy.run_path(str(Path(__file__).parents[1] / "tools" / "audit.py"))["summarize"]
 
 SAFE = {"name": "numpy", "version": "2.4.6", "vulns": []}
 UNSAFE = {"name": "pillow", "version": "1.0", "vulns": [{"id": "PYSEC-1", "fix_versions": ["1.1", "2.0"]}]}
