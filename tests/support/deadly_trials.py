@@ -6,13 +6,13 @@ import os
 import signal
 import time
 
-from fedopt.tuning.trials import WorkItem
+from fedopt.tuning.stacks import Stack
 
 DEADLY, SLOW, QUICK = 0.0, 1.0, 2.0  # values of client_lr
 
 
-def run(item: WorkItem) -> None:
-    kind = item.trial.point["client_lr"]
+def run(stack: Stack) -> None:
+    kind = stack[0].trial.point["client_lr"]
     if kind == DEADLY:
         time.sleep(0.3)  # the other worker has started its item
         os.kill(os.getpid(), signal.SIGKILL)

@@ -83,6 +83,7 @@ def sweep(
     search: str = "grid",
     trials: int | None = None,
     keep: str = "best",
+    executor: str | None = None,
     workers: int | None = None,
     out: str | os.PathLike[str] | None = None,
     tensorboard: bool = False,
@@ -107,7 +108,10 @@ def sweep(
         search: "grid", "halving" or "optuna".
         trials: number of trials per algorithm with search="optuna".
         keep: the trials whose checkpoints are kept: "best" or "all".
-        workers: number of worker processes; one per core by default.
+        executor: "vectorised" or "compiled" train trials together that differ only in client.lr, the server,
+            seeds and `variant`. It suits small models (see docs/performance.md). By default, each trial
+            runs on one core.
+        workers: number of worker processes; one per core by default, and none with `executor`.
         out: directory of the sweep; by default runs/TASK/sweep-HASH.
         tensorboard, log: as for `fedopt.run`; loggers by name.
     """
@@ -130,6 +134,7 @@ def sweep(
         keep=keep,
         tensorboard=tensorboard or "tensorboard" in log,
         log=other_loggers(log),
+        executor=executor,
     )
     if not request.is_importable:
         request = _by_reference(request)

@@ -56,6 +56,13 @@ def sweep(
         typer.Option(help="optuna: trials per algorithm; by default a third of the grid, at least 12."),
     ] = None,
     keep: Annotated[str, typer.Option(help="Trials whose checkpoints are kept: best or all.")] = "best",
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            help="vectorised or compiled: train trials that differ in rates, seeds and servers together, for "
+            "small models. By default, each trial runs on one core.",
+        ),
+    ] = None,
     workers: Workers = None,
     data: Data = None,
     out: Annotated[
@@ -90,6 +97,7 @@ def sweep(
         keep=keep,
         tensorboard=tensorboard,
         log=loggers,
+        executor=executor,
     )
     result = run_sweep(request, workers, out)
     if as_json:

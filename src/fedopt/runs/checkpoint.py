@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,11 +44,13 @@ class Checkpoint(NamedTuple):
 
 def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint and remove all but the newest `keep`."""
+    write_parts(directory, describe(checkpoint), flatten(checkpoint.position.state), keep, checkpoint.rows)
+
+
+def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return everything but the vectors and the client rows, as JSON values."""
     position = checkpoint.position
-    files = {"state.safetensors": save({name: v.clone() for name, v in flatten(position.state).items()})}
-    if checkpoint.rows:
-        files["clients.json"] = json.dumps(checkpoint.rows, indent=0).encode()
-    fields = {
+    return {
         "round": position.round,
         "client_schedule": position.client_schedule,
         "server_schedule": position.server_schedule,
@@ -57,11 +59,25 @@ def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
         "initial_loss": position.initial_loss,
         "metrics_bytes": checkpoint.metrics_bytes,
         "seconds": checkpoint.seconds,
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
+
+
+def write_parts(
+    directory: Path,
+    description: Mapping[str, Any],
+    vectors: Mapping[str, torch.Tensor],
+    keep: int,
+    rows: RowChecksums | None = None,
+) -> None:
+    """Write a checkpoint that is given by its description and its vectors."""
+    files = {"state.safetensors": save({name: v.clone() for name, v in vectors.items()})}
+    if rows:
+        files["clients.json"] = json.dumps(rows, indent=0).encode()
+    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    fields = {**description, "files": checksums}
     fields["sha256"] = _checksum(fields)
     files["position.json"] = json.dumps(fields).encode()
-    final = _path(directory, position.round)
+    final = _path(directory, description["round"])
     with disk_errors(final):
         directory.mkdir(exist_ok=True)
         shutil.rmtree(final, ignore_errors=True)  # a damaged checkpoint

@@ -223,15 +223,19 @@ class RunDirectory:
         assert self._metrics is not None
         self._metrics.append(line)
 
-    def commit(self, position: Position, seconds: float) -> None:
-        """Write a checkpoint. A resumed run starts after its round."""
+    def prepare_checkpoint(self, position: Position, seconds: float) -> Checkpoint:
+        """Return a checkpoint whose metrics and client rows are on disk."""
         assert self._metrics is not None
         self._metrics.sync()
         if self._table:
             self._table.sync()
-        directory = self.path / "checkpoints"
         rows = self._table.checksums(position.round) if self._table else {}
-        checkpoint = Checkpoint(position, self._metrics.length, seconds, rows)
+        return Checkpoint(position, self._metrics.length, seconds, rows)
+
+    def commit(self, position: Position, seconds: float) -> None:
+        """Write a checkpoint. A resumed run starts after its round."""
+        directory = self.path / "checkpoints"
+        checkpoint = self.prepare_checkpoint(position, seconds)
         checkpoints.write(directory, checkpoint, self.config.checkpoint.keep)
         if self._table:
             self._table.prune(checkpoints.rounds(directory)[0])

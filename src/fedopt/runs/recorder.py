@@ -51,6 +51,7 @@ class RunRecorder:
         self.directory = directory
         self.position = start
         self.seconds = 0.0
+        self.saves_periodically = True  # whether `add` writes checkpoints
         self._data = data
         self._stops_at_lower = lower_is_better(self.config.stop.metric, self.problem.metric, prepared.better)
         self._saved_round = 0  # of the newest checkpoint
@@ -93,7 +94,8 @@ class RunRecorder:
         for line in metrics_lines(step, seconds):
             self.metrics.add(line)
         done = step.position.round
-        if done % self.config.checkpoint.every == 0 or done == self.config.rounds:
+        is_due = done % self.config.checkpoint.every == 0 or done == self.config.rounds
+        if is_due and self.saves_periodically:
             self.checkpoint()
 
     def checkpoint(self) -> None:

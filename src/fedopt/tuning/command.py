@@ -14,7 +14,6 @@ from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.documents import parse_json, read_regular_file
 from fedopt.engine.executors import ExecutorOptions, open_executor
-from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
@@ -31,6 +30,7 @@ from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results
 from fedopt.tuning.runner import BatchRunner
 from fedopt.tuning.scores import score
 from fedopt.tuning.searches import Search, grid_search, halving_search, plan_evaluated_rungs, run_searches
+from fedopt.tuning.stacks import STACKING, unpack_stacks
 from fedopt.tuning.trials import Trial, make_trial, read_trial
 
 
@@ -80,6 +80,7 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None, quiet: b
             progress = SweepProgress(bar, sum(len(plan.trials) for plan in plans))
             for note in notes:
                 progress.log(note)
+            unpack_stacks(out, progress.log)
             with _open_backend(request, workers, progress) as backend:
                 run_searches(searches, BatchRunner(backend, request.select, progress).run)
         if request.tensorboard:
@@ -109,6 +110,7 @@ def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Gr
             request.data,
             request.tensorboard,
             request.log,
+            request.executor,
         )
 
     points = [[make(point, seed) for seed in request.seeds] for point in grid_points(grid)]
@@ -146,13 +148,19 @@ def _make_search(request: SweepRequest, plan: AlgorithmPlan) -> Search:
 def _open_backend(request: SweepRequest, workers: int | None, progress: SweepProgress) -> Iterator[Backend]:
     """Trials of a grid and of halving run at the same time, those of Optuna one by one on all workers.
 
-    Objects that workers cannot import run one by one in this process.
+    Objects that workers cannot import run one by one in this process. So do trials that are trained together,
+    unless more workers are requested: they take less time than starting workers.
     """
+    is_stacked = request.executor in STACKING
     if not request.is_importable:
-        progress.log("the task or an algorithm is an object of this program; trials run one after the other")
-        yield SequentialBackend(Serial(), progress)
-    elif request.search == "optuna":
-        with open_executor(ExecutorOptions("processes", workers)) as executor:
+        if not is_stacked:
+            progress.log(
+                "the task or an algorithm is an object of this program; trials run one after the other"
+            )
+        with open_executor(ExecutorOptions(request.executor or "serial")) as executor:
+            yield SequentialBackend(executor, progress)
+    elif request.search == "optuna" or (is_stacked and workers in (None, 1)):
+        with open_executor(ExecutorOptions(request.executor or "processes", workers)) as executor:
             yield SequentialBackend(executor, progress)
     else:
         with TrialPool(workers, progress) as pool:

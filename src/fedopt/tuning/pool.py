@@ -1,4 +1,4 @@
-"""Backends that run work items: a pool of worker processes, or one trial at a time on all cores.
+"""Backends that run work items: a pool of worker processes, or this process.
 
 The result of a trial does not depend on the backend.
 """
@@ -22,14 +22,14 @@ import torch
 
 from fedopt.engine.executors import available_cores
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.executors.serial import Serial
 from fedopt.engine.stopped_processes import StoppedProcesses, continue_stopped
 from fedopt.engine.worker_server import worker_environment
 from fedopt.errors import WorkerError
+from fedopt.files import no_log
 from fedopt.runs.directory import remove_temporary_files
 from fedopt.tuning.progress import SweepProgress
+from fedopt.tuning.stacks import Stack, form_stacks, run_stack, trial_executor
 from fedopt.tuning.trials import WorkItem
-from fedopt.tuning.worker import run_item
 
 _MAX_DEATHS = 3  # of worker processes, per work item
 _SECONDS_TO_END = 20.0  # for a checkpoint of the last finished round
@@ -43,26 +43,27 @@ class Backend(Protocol):
 
 
 class SequentialBackend:
-    """Runs work items one after the other. The executor distributes the clients of a round."""
+    """Runs stacks of work items one after the other in this process."""
 
     def __init__(self, executor: Executor, progress: SweepProgress) -> None:
         self._executor, self._progress = executor, progress
-        self._rounds_run = 0
+        self._rounds_run = self._running = 0
 
     def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
-        for item in items:
-            self._progress.update(self._rounds_run, running=1)
-            run_item(item, self._executor, self._count_round)
+        for stack in form_stacks(items, workers=1):
+            self._running = len(stack)
+            self._progress.update(self._rounds_run, self._running)
+            run_stack(stack, self._executor, self._count_round, self._progress.log)
             self._progress.update(self._rounds_run, running=0)
-            yield item
+            yield from stack
 
     def _count_round(self) -> None:
         self._rounds_run += 1
-        self._progress.update(self._rounds_run, running=1)
+        self._progress.update(self._rounds_run, self._running)
 
 
 class TrialPool:
-    """Runs work items on several processes, each item on one core.
+    """Runs stacks of work items on several processes, each stack on one core.
 
     If a worker dies or stays stopped, the pool is restarted and its unfinished items resume from their
     checkpoints. When the pool is closed or the main process dies, workers write a checkpoint of the last
@@ -84,7 +85,7 @@ class TrialPool:
         self._stop()
 
     def run(self, items: Sequence[WorkItem]) -> Generator[WorkItem, None, None]:
-        waiting, running = deque(items), dict[Future[None], WorkItem]()
+        waiting, running = deque(form_stacks(items, self._workers)), dict[Future[None], Stack]()
         deaths = Counter[str]()
         try:
             while waiting or running:
@@ -94,39 +95,42 @@ class TrialPool:
                 if any(_is_lost(future) for future in done):
                     self._stop()  # joins all workers, then every future is done
                     done = set(running)
-                lost: list[WorkItem] = []
+                lost: list[Stack] = []
                 for future in [future for future in running if future in done]:
-                    item = running.pop(future)
+                    stack = running.pop(future)
                     if _is_lost(future):
-                        remove_temporary_files(item.trial.path)
-                        _count_death(item, deaths)
-                        lost.append(item)
+                        _remove_temporary_files(stack)
+                        _count_death(stack, deaths)
+                        lost.append(stack)
                     else:
                         future.result()
-                        self._progress.update(self._rounds_run.value, len(running))
-                        yield item
+                        self._show_progress(running)
+                        yield from stack
                 waiting.extendleft(reversed(lost))
-                self._progress.update(self._rounds_run.value, len(running))
+                self._show_progress(running)
         finally:
             if running:
                 self._stop()
-                for item in running.values():
-                    remove_temporary_files(item.trial.path)
+                for stack in running.values():
+                    _remove_temporary_files(stack)
+
+    def _show_progress(self, running: dict[Future[None], Stack]) -> None:
+        self._progress.update(self._rounds_run.value, sum(map(len, running.values())))
 
     def _submit(
-        self, waiting: deque[WorkItem], running: dict[Future[None], WorkItem], deaths: Counter[str]
+        self, waiting: deque[Stack], running: dict[Future[None], Stack], deaths: Counter[str]
     ) -> None:
-        """Submit as many items as there are workers.
+        """Submit as many stacks as there are workers.
 
-        The death of a worker counts for every running item, because the pool does not name the worker.
-        Before the last attempt an item therefore runs alone.
+        The death of a worker counts for every running stack, because the pool does not name the worker.
+        Before the last attempt a stack therefore runs alone.
         """
         is_last_attempt = any(
-            deaths[item.trial.key] == _MAX_DEATHS - 1 for item in (*running.values(), *waiting)
+            deaths[_key(stack)] == _MAX_DEATHS - 1 for stack in (*running.values(), *waiting)
         )
         while waiting and len(running) < (1 if is_last_attempt else self._workers):
             try:
-                future = self._start_item(waiting[0])
+                future = self._start_stack(waiting[0])
             except BrokenProcessPool:  # a worker has died since the last submission
                 if running:
                     return
@@ -134,8 +138,8 @@ class TrialPool:
                 continue
             running[future] = waiting.popleft()
 
-    def _start_item(self, item: WorkItem) -> Future[None]:
-        """Submit an item, which may start a worker process."""
+    def _start_stack(self, stack: Stack) -> Future[None]:
+        """Submit a stack, which may start a worker process."""
         if self._executor is None:
             stop, self._stop_sender = self._context.Pipe(duplex=False)
             self._executor = ProcessPoolExecutor(
@@ -143,7 +147,7 @@ class TrialPool:
             )
         try:
             with worker_environment():
-                return self._executor.submit(_run_in_worker, item)
+                return self._executor.submit(_run_in_worker, stack)
         except OSError as error:
             raise WorkerError(
                 f"cannot start a worker process: {error.strerror}; use fewer workers"
@@ -166,12 +170,23 @@ def _is_lost(future: Future[None]) -> bool:
     return future.cancelled() or isinstance(future.exception(), BrokenProcessPool)
 
 
-def _count_death(item: WorkItem, deaths: Counter[str]) -> None:
-    trial = item.trial
-    deaths[trial.key] += 1
-    if deaths[trial.key] == _MAX_DEATHS:
+def _remove_temporary_files(stack: Stack) -> None:
+    for item in stack:
+        remove_temporary_files(item.trial.path)
+
+
+def _key(stack: Stack) -> str:
+    """Return the path of the first trial, which identifies a stack."""
+    return stack[0].trial.key
+
+
+def _count_death(stack: Stack, deaths: Counter[str]) -> None:
+    trial = stack[0].trial
+    others = f" and {len(stack) - 1} others" if len(stack) > 1 else ""
+    deaths[_key(stack)] += 1
+    if deaths[_key(stack)] == _MAX_DEATHS:
         raise WorkerError(
-            f"the worker process of trial {trial.label} ({trial.path}) died {_MAX_DEATHS} times, "
+            f"the worker process of trial {trial.label}{others} ({trial.path}) died {_MAX_DEATHS} times, "
             "possibly out of memory; use fewer workers"
         )
 
@@ -179,7 +194,7 @@ def _count_death(item: WorkItem, deaths: Counter[str]) -> None:
 # -- in a worker process
 
 _rounds_run: Any = None  # the counter that all workers share
-_is_running_item = False
+_is_running = False
 
 
 def _initialize_worker(stop: Connection[Any, Any], rounds_run: Any) -> None:
@@ -203,20 +218,21 @@ def _end_on_close(stop: Connection[Any, Any]) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    if _is_running_item:
+    if _is_running:
         raise KeyboardInterrupt
     os._exit(1)
 
 
-def _run_in_worker(item: WorkItem) -> None:
-    global _is_running_item
+def _run_in_worker(stack: Stack) -> None:
+    global _is_running
     try:
-        _is_running_item = True
-        run_item(item, Serial(), _count_round)
+        _is_running = True
+        with trial_executor(stack[0].trial) as executor:
+            run_stack(stack, executor, _count_round, no_log)
     except KeyboardInterrupt:
-        os._exit(1)  # the run directory has a checkpoint
+        os._exit(1)  # the run directories have checkpoints
     finally:
-        _is_running_item = False
+        _is_running = False
 
 
 def _count_round() -> None:

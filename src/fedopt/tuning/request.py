@@ -26,8 +26,10 @@ from fedopt.tuning.grid import (
     remove_unused_tau,
 )
 from fedopt.tuning.scores import check_selection
+from fedopt.tuning.stacks import STACKING
 
 SEARCHES = ("grid", "halving", "optuna")
+EXECUTORS = ("serial", *STACKING)
 KEEP = ("best", "all")  # the trials whose checkpoints are kept at the end
 
 
@@ -46,6 +48,7 @@ class SweepRequest(NamedTuple):
     keep: str = "best"
     tensorboard: bool = False
     log: tuple[str, ...] = ()  # other loggers
+    executor: str | None = None  # None: every trial runs on one core, without an executor of its own
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> SweepRequest:
@@ -54,7 +57,14 @@ class SweepRequest(NamedTuple):
         values = {key: document[key] for key in keys}
         data = None if document["data"] in ("synthetic", "own") else document["data"]
         log = tuple(document.get("log", ()))
-        return cls(**values, grid=document["given_grid"], data=data, trials=document["budget"], log=log)
+        return cls(
+            **values,
+            grid=document["given_grid"],
+            data=data,
+            trials=document["budget"],
+            log=log,
+            executor=document.get("executor"),
+        )
 
     @property
     def task_name(self) -> str:
@@ -126,6 +136,8 @@ def _check_options(request: SweepRequest) -> None:
         raise ConfigError("an algorithm is named twice; a sweep has one grid for each", keys=["algorithm"])
     if search not in SEARCHES:
         raise unknown("search", search, SEARCHES)
+    if request.executor not in (None, *EXECUTORS):
+        raise unknown("executor", str(request.executor), EXECUTORS)
     if request.keep not in KEEP:
         raise unknown("value of keep", request.keep, KEEP)
     if search != "grid" and len(request.seeds) > 1:
@@ -154,6 +166,8 @@ def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
 def default_directory(request: SweepRequest, grids: Mapping[str, Grid]) -> Path:
     """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds."""
     settings = {key: value for key, value in request.settings.items() if key != "rounds"}
-    identity = [grids, settings, list(request.seeds), request.data_name]
+    identity: list[Any] = [grids, settings, list(request.seeds), request.data_name]
+    if request.executor in STACKING:  # they change results
+        identity.append(request.executor)
     digest = short_digest(json.dumps(identity, sort_keys=True, default=str))
     return Path("runs") / file_name(request.task_name) / f"sweep-{digest}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError, UserError
 from fedopt.references import file_name
 from fedopt.runs.config import Config
@@ -61,13 +62,15 @@ def make_trial(
     data: str | None = None,
     tensorboard: bool = False,
     log: tuple[str, ...] = (),
+    executor: str | None = None,
 ) -> Trial:
     """Resolve the configuration at `point` with the other `settings`, and name its directory in `root`.
 
     The number of rounds does not change the directory.
     """
     settings = {**settings, **point_settings(point)}
-    request = RunRequest(task, algorithm, settings, data, tensorboard=tensorboard, log=log)
+    options = ExecutorOptions(executor)
+    request = RunRequest(task, algorithm, settings, data, executor=options, tensorboard=tensorboard, log=log)
     config = request.prepare().config
     path = root / f"{file_name(config.algorithm)}-{config.short_hash(_HASH_DIGITS)}"
     return Trial(request.with_settings(rounds=config.rounds), config, path, point)

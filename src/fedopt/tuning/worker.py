@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from fedopt.engine.executors.base import Executor
@@ -26,26 +27,36 @@ def run_item(item: WorkItem, executor: Executor, on_round: Callable[[], None]) -
     A diverged trial is a regular outcome, which its run directory records. Other errors name the trial.
     """
     trial = item.trial
-
-    def on_step(step: Step) -> None:
-        if step.position.round > 0:
-            on_round()
-
-    try:
+    with explained_errors(trial), suppress(Diverged):
         prepared = trial.request.prepare()
         execute(
             prepared,
             executor,
             out=trial.path,
             command=trial.command,
-            on_step=on_step,
+            on_step=partial(count_round, on_round),
             tensorboard=trial.request.tensorboard,
             loggers=create_loggers(trial.request.log),
-            data=_open_data(_DataRequest.from_run(trial.request.task, prepared)),
+            data=shared_data(trial, prepared),
             until=item.until,
         )
-    except Diverged:
-        pass
+
+
+def count_round(on_round: Callable[[], None], step: Step) -> None:
+    if step.position.round > 0:
+        on_round()
+
+
+def shared_data(trial: Trial, prepared: PreparedRun) -> SharedData:
+    """Return the data of a trial. Trials with the same data options share it."""
+    return _open_data(_DataRequest.from_run(trial.request.task, prepared))
+
+
+@contextmanager
+def explained_errors(trial: Trial) -> Iterator[None]:
+    """Add the name of the trial to the message of an error."""
+    try:
+        yield
     except FedoptError as error:
         error.args = (_message(trial, error, str(error)),)
         raise

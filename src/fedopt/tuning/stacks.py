@@ -1,0 +1,101 @@
+"""Stacks: trials that differ only in rates, seeds and servers, and are trained together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from fedopt.engine.executors import ExecutorOptions, open_executor
+from fedopt.engine.executors.base import Executor
+from fedopt.engine.executors.together import NotStackable, StackingExecutor, stacks_runs
+from fedopt.files import Log
+from fedopt.runs import stack_checkpoint
+from fedopt.runs.config import Config, short_digest
+from fedopt.runs.lockstep import StackedRun, execute_together
+from fedopt.runs.loggers import create_loggers
+from fedopt.tuning.trials import Trial, WorkItem
+from fedopt.tuning.worker import count_round, explained_errors, run_item, shared_data
+
+Stack = tuple[WorkItem, ...]
+
+STACKING = ("vectorised", "compiled")  # executors that train the clients of several trials together
+MAX_TRIALS = 64  # of a stack; each keeps two files open
+_FILE_PREFIX = "stack-"
+
+
+def form_stacks(items: Sequence[WorkItem], workers: int) -> list[Stack]:
+    """Divide items into stacks, at least one per worker if there are enough items.
+
+    The result of a trial does not depend on the stack it is in. Without an executor that trains clients
+    together, every item is a stack of its own.
+    """
+    if items and items[0].trial.request.executor.name not in STACKING:
+        return [(item,) for item in items]
+    groups: dict[str, list[WorkItem]] = {}
+    for item in items:
+        groups.setdefault(_common_configuration(item.trial.config), []).append(item)
+    stacks: list[Stack] = []
+    for group in groups.values():
+        count = max(min(workers, len(group)), -(-len(group) // MAX_TRIALS))
+        size = -(-len(group) // count)
+        stacks += [tuple(group[start : start + size]) for start in range(0, len(group), size)]
+    return stacks
+
+
+def _common_configuration(config: Config) -> str:
+    """Return what the trials of a stack have in common, as text."""
+    document = config.document()
+    for key in ("seed", "server", "variant"):
+        document.pop(key, None)
+    document["client"] = {key: value for key, value in document["client"].items() if key != "lr"}
+    return json.dumps(document, sort_keys=True)
+
+
+@contextmanager
+def trial_executor(trial: Trial) -> Iterator[Executor]:
+    """Open the executor on which a trial runs in one process."""
+    options = trial.request.executor
+    with open_executor(ExecutorOptions("serial") if options.name is None else options) as executor:
+        yield executor
+
+
+def stack_file(stack: Stack) -> Path:
+    """Return the file with the checkpoints of a stack, beside the directory of its trials."""
+    digest = short_digest("\n".join(sorted(item.trial.path.name for item in stack)))
+    return stack[0].trial.path.parent.parent / f"{_FILE_PREFIX}{digest}.safetensors"
+
+
+def unpack_stacks(directory: Path, log: Log) -> None:
+    """Write the checkpoints of interrupted stacks into the directories of their trials."""
+    for file in sorted(directory.glob(f"{_FILE_PREFIX}*.safetensors")):
+        stack_checkpoint.unpack(file, log)
+
+
+def run_stack(stack: Stack, executor: Executor, on_round: Callable[[], None], log: Log) -> None:
+    """Run the items of a stack together, or one after the other if that is not possible."""
+    if len(stack) > 1 and stacks_runs(executor):
+        try:
+            _run_together(stack, executor, on_round, log)
+            return
+        except NotStackable as reason:
+            log(f"trials run one after the other: {reason}")
+    for item in stack:
+        run_item(item, executor, on_round)
+
+
+def _run_together(stack: Stack, executor: StackingExecutor, on_round: Callable[[], None], log: Log) -> None:
+    first = stack[0].trial
+    with explained_errors(first):
+        runs = []
+        for item in stack:
+            request, trial = item.trial.request, item.trial
+            loggers = create_loggers(request.log)
+            prepared = request.prepare()
+            runs.append(
+                StackedRun(prepared, trial.path, trial.command, item.until, request.tensorboard, loggers)
+            )
+        data = shared_data(first, runs[0].prepared)
+        execute_together(runs, executor, data, stack_file(stack), partial(count_round, on_round), log)
