@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fedopt.engine.executors.together import NotStackable, RunRound, StackingExecutor
+from fedopt.engine.executors.together import RunRound, StackingExecutor
 from fedopt.engine.loop import Step, check_progress, first_step, next_jobs, next_step
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup
+from fedopt.engine.stacked.worker import NotStackable
 from fedopt.engine.worker import single_thread
 from fedopt.errors import Diverged
 from fedopt.files import Log

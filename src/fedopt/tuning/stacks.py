@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.executors.together import NotStackable, StackingExecutor, stacks_runs
+from fedopt.engine.executors.together import StackingExecutor, stacks_runs
+from fedopt.engine.stacked.worker import NotStackable
 from fedopt.files import Log
 from fedopt.runs import stack_checkpoint
 from fedopt.runs.config import Config, short_digest

@@ -17,10 +17,6 @@ class RunRound(NamedTuple):
     kept: Kept
 
 
-class NotStackable(Exception):
-    """Clients cannot be trained together. The message is the reason."""
-
-
 class StackingExecutor(Executor, Protocol):
     """An executor that can train the clients of several runs together.
 
@@ -29,7 +25,10 @@ class StackingExecutor(Executor, Protocol):
     """
 
     def train_together(self, rounds: Sequence[RunRound]) -> list[list[BlockResult]]:
-        """Train the clients of all runs. Return the blocks of each run, as `train` would yield them."""
+        """Train the clients of all runs. Return the blocks of each run, as `train` would yield them.
+
+        Raise `NotStackable` if the clients cannot be trained together.
+        """
 
 
 def stacks_runs(executor: Executor) -> TypeGuard[StackingExecutor]:

@@ -21,7 +21,9 @@ from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import add_client, train_by_client
 from fedopt.engine.executors.devices import full_precision
+from fedopt.engine.executors.together import RunRound
 from fedopt.engine.problem import Problem
+from fedopt.engine.stacked.blocks import BlockJobs
 from fedopt.engine.stacked.compiling import check_compiler
 from fedopt.engine.stacked.worker import MAX_FLOATS, NotStackable, StackedWorker
 from fedopt.engine.worker import ClientJob, ClientReport, Job
@@ -71,22 +73,37 @@ class Vectorised:
             if self._worker.plan.reason:
                 yield from train_by_client(self, jobs, sent, kept, len(self._worker.algorithm.returns))
                 return
-            for block, columns in self._worker.blocks(jobs):
-                yield self._train_block(block, columns, sent, kept)
+            for block in self._worker.blocks(jobs, sent, kept):
+                yield self._train_block(block, kept)
 
-    def _train_block(
-        self, jobs: Sequence[ClientJob], columns: int, sent: tuple[Vector, ...], kept: Kept
-    ) -> BlockResult:
+    def _train_block(self, block: BlockJobs, kept: Kept) -> BlockResult:
         try:
-            return BlockResult(
-                *self._worker.train_stack(jobs, columns, sent, [kept(job.client) for job in jobs])
-            )
+            return BlockResult(*self._worker.train_blocks([block])[0])
         except NotStackable as error:
             self._reason = str(error)
-        block = BlockResult([], BlockSum(), {})
-        for report, vectors in self.map(jobs, sent, kept):
-            add_client(block, report, vectors, len(self._worker.algorithm.returns))
-        return block
+        result = BlockResult([], BlockSum(), {})
+        for report, vectors in self.map(block.jobs, block.sent, kept):
+            add_client(result, report, vectors, len(self._worker.algorithm.returns))
+        return result
+
+    def train_together(self, rounds: Sequence[RunRound]) -> list[list[BlockResult]]:
+        """Train the clients of several runs. Return the blocks of each run, as `train` would yield them.
+
+        Raise `NotStackable` if the clients cannot be trained together.
+        """
+        if self._worker.plan.reason:
+            raise NotStackable(self._worker.plan.reason)
+        results: list[list[BlockResult]] = [[] for _ in rounds]
+        blocks = [
+            (run, block)
+            for run, (seed, work, kept) in enumerate(rounds)
+            for block in self._worker.blocks(work.jobs, work.sent, kept, seed)
+        ]
+        with full_precision():
+            trained = self._worker.train_blocks([block for _, block in blocks])
+        for (run, _), result in zip(blocks, trained, strict=True):
+            results[run].append(BlockResult(*result))
+        return results
 
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept

@@ -7,10 +7,12 @@ from math import isfinite
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.engine.aggregate import BlockSum
-from fedopt.engine.stacked.batches import BlockBatches, ClientBatches
+from fedopt.engine.stacked.batches import ClientBatches
+from fedopt.engine.stacked.blocks import BlockJobs, BlockPart
 from fedopt.engine.worker import ClientJob, ClientReport
 
 
@@ -27,23 +29,28 @@ def unchanged(client: int) -> ClientReport:
     return ClientReport(client, 0.0, 0, 0, 0.0, True)
 
 
+def no_batches(jobs: Sequence[ClientJob]) -> StackedBlock:
+    """Return the result of a block in which no client has a batch."""
+    return StackedBlock([unchanged(job.client) for job in jobs], BlockSum(), {})
+
+
 def collect_block(
-    jobs: Sequence[ClientJob],
-    chosen: Sequence[int],
-    batches: ClientBatches,
-    training: BlockBatches,
+    block: BlockJobs,
+    part: BlockPart,
+    counts: Tensor,
     losses: Sequence[float],
     result: ClientResult,
     weighting: str,
 ) -> StackedBlock:
     """Return the reports of all jobs and the sum of the finite clients.
 
-    `chosen` are the jobs that are columns of the stack, in order.
+    `counts`, `losses` and `result` are those of the columns of the block.
     """
+    jobs, chosen, batches = block.jobs, part.chosen, part.batches
     vectors = result.returns + result.keeps
     finite = torch.stack([torch.isfinite(v).all(1) for v in vectors]).all(0).tolist()
-    examples = training.counts.sum(0).long().tolist()
-    steps = (training.counts > 0).sum(0).tolist()
+    examples = counts.sum(0).long().tolist()
+    steps = (counts > 0).sum(0).tolist()
     reports = [unchanged(job.client) for job in jobs]
     summed = [False] * len(finite)
     for column, i in enumerate(chosen):

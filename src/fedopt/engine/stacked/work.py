@@ -26,34 +26,33 @@ class StackedWork:
     """The work of all clients of a stack in one round.
 
     Args:
-        round: the round, with the rate as a number.
+        round: the round.
+        rates: the client learning rate of each column, (columns, 1).
         batches: the batches of the local work.
         gradient: computes the gradients of a step.
         kept: the vectors that each client kept; None in its first round.
         full_batches: returns all batches in order, for `full_gradient`.
-        x: a vector of the model, for type and device.
     """
 
     def __init__(
         self,
         round: Round,
+        rates: Tensor,
         batches: BlockBatches,
         gradient: Gradient,
         kept: Sequence[tuple[Vector, ...] | None],
         full_batches: Callable[[], BlockBatches],
-        x: Vector,
     ) -> None:
         self._batches, self._full_batches = batches, full_batches
         self._gradient = gradient
         self._kept = kept
         self._losses: list[Tensor] = []
         self._errors: list[Tensor] = []
-        clients = batches.counts.shape[1]
-        self._rate = x.new_full((clients, 1), round.eta_l)
+        self._rate = rates
         self.round = round._replace(eta_l=cast(Any, self._rate))
         taken = (batches.counts > 0).sum(0)
         # A column without a client takes no step; 1 avoids a division by zero.
-        self.steps = taken.clamp(min=1).to(x)[:, None]
+        self.steps = taken.clamp(min=1).to(rates)[:, None]
         self._has_equal_steps = bool((taken == len(batches.counts)).all())
 
     @property

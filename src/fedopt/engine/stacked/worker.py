@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.data import Arrays, Federation
-from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, STACKED_CLIENTS, UNEQUAL_STEPS
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.batches import (
@@ -23,9 +23,17 @@ from fedopt.engine.stacked.batches import (
     PreparedBatches,
     PreparedExamples,
 )
+from fedopt.engine.stacked.blocks import (
+    BlockJobs,
+    BlockPart,
+    Kept,
+    join_batches,
+    stack_vectors,
+    take_columns,
+)
 from fedopt.engine.stacked.inspection import StackingPlan, inspect, largest_client
 from fedopt.engine.stacked.model import StackedModel
-from fedopt.engine.stacked.results import StackedBlock, collect_block, unchanged
+from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batches
 from fedopt.engine.stacked.steps import StackedSteps
 from fedopt.engine.stacked.work import StackedWork
 from fedopt.engine.worker import ClientJob, Worker, one_line
@@ -39,6 +47,7 @@ _MAX_CLIENTS = {
     "cpu": 32
 }  # of a stack, by device; more save little time and leave fewer blocks to distribute
 _MAX_CLIENTS_ELSEWHERE = 256
+_MAX_COLUMNS = 50  # of a stack with blocks of several runs; more do not fit into the processor's cache
 _VECTORS_PER_CLIENT = 8  # x_i, its gradient, copies of both, and the vectors of the algorithm
 _LOSS_TOLERANCE = 1e-4  # relative, between the loss of a batch and the mean loss of its rows
 
@@ -74,6 +83,7 @@ class StackedWorker(Worker):
         self._compiles = compiles
         self._floats = floats
         self._problem = problem  # its batches are on the CPU
+        self._group_sizes: dict[int, int] = {}  # blocks of a stack, by the columns of a block
 
     @cached_property
     def plan(self) -> StackingPlan:
@@ -132,26 +142,53 @@ class StackedWorker(Worker):
         return PreparedExamples(self._problem, self.federation.train)
 
     def stack_size(self) -> int:
-        """Return how many clients are trained at once. It depends on the problem only."""
+        """Return how many clients of a run are trained at once. It depends on the problem only."""
+        return self._limit_columns(_MAX_CLIENTS.get(self.device, _MAX_CLIENTS_ELSEWHERE))
+
+    def _limit_columns(self, most: int) -> int:
+        """Return the largest number of columns up to `most` that fits into the memory limit."""
         plan, largest = self.plan, int(self.federation.train.sizes.max())
         steps = self.problem.local.planned_steps(largest)
         per_client = self._rows * (plan.saved_floats + steps * plan.example_floats)
         per_client += _VECTORS_PER_CLIENT * self.flat.d
-        limit = _MAX_CLIENTS.get(self.device, _MAX_CLIENTS_ELSEWHERE)
-        return min(max(self._floats // per_client, 1), limit)
+        return min(max(self._floats // per_client, 1), most)
 
-    def blocks(self, jobs: Sequence[ClientJob]) -> list[tuple[Sequence[ClientJob], int]]:
-        """Divide jobs into blocks of equal size. Return the jobs and the number of columns of each stack.
+    def blocks(
+        self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept, seed: int | None = None
+    ) -> list[BlockJobs]:
+        """Divide the clients of a round into blocks of equal size.
 
-        All stacks of a round have the same number of columns, so one compiled step serves them all.
+        All blocks of a round have the same number of columns, so one compiled step serves them all. `seed` is
+        that of the run, by default that of the problem.
         """
+        own_seed = self.problem.seed if seed is None else seed
         runs = [jobs] if self._accepts_unequal_steps else self._equal_steps(jobs)
-        blocks: list[tuple[Sequence[ClientJob], int]] = []
+        blocks: list[BlockJobs] = []
         for run in runs:
             count = -(-len(run) // self.stack_size())
             size = -(-len(run) // count)
-            blocks += [(run[start : start + size], size) for start in range(0, len(run), size)]
+            for start in range(0, len(run), size):
+                own = run[start : start + size]
+                vectors = [kept(job.client) for job in own]
+                blocks.append(BlockJobs(own_seed, own, size, sent, vectors))
         return blocks
+
+    def _group_blocks(
+        self, blocks: Sequence[BlockJobs], positions: Sequence[int]
+    ) -> list[tuple[list[int], int]]:
+        """Divide the blocks at `positions` into stacks. Return the positions and the columns of each stack.
+
+        Stacks keep their size when runs end, because a compiled step has a fixed number of columns.
+        """
+        by_columns: dict[int, list[int]] = {}
+        for position in positions:
+            by_columns.setdefault(blocks[position].columns, []).append(position)
+        groups = []
+        for columns, own in by_columns.items():
+            most = min(max(self._limit_columns(_MAX_COLUMNS) // columns, 1), len(own))
+            size = self._group_sizes[columns] = max(self._group_sizes.get(columns, 1), most)
+            groups += [(own[start : start + size], size * columns) for start in range(0, len(own), size)]
+        return groups
 
     def _equal_steps(self, jobs: Sequence[ClientJob]) -> list[Sequence[ClientJob]]:
         """Divide jobs into consecutive clients with the same number of steps."""
@@ -159,63 +196,92 @@ class StackedWorker(Worker):
         groups = groupby(jobs, key=lambda job: local.planned_steps(int(sizes[job.client])))
         return [list(group) for _, group in groups]
 
-    def train_stack(
-        self,
-        jobs: Sequence[ClientJob],
-        columns: int,
-        sent: tuple[Vector, ...],
-        kept: Sequence[tuple[Vector, ...] | None],
-    ) -> StackedBlock:
-        """Train the clients of a block. Raise `NotStackable` if that fails."""
+    def train_blocks(self, blocks: Sequence[BlockJobs]) -> list[StackedBlock]:
+        """Train blocks of one or several runs in as few stacks as possible.
+
+        The result of a block does not depend on the others. Raise `NotStackable` if training fails.
+        """
+        results: dict[int, StackedBlock] = {}
         try:
-            with torch.no_grad(), self.problem.profile("client", jobs[0].round.t):
-                return self._train_stack(jobs, columns, sent, kept)
+            with torch.no_grad(), self.problem.profile("client", blocks[0].jobs[0].round.t):
+                parts = self._read_parts(blocks)
+                trained = [i for i, part in enumerate(parts) if part.chosen]
+                for group, columns in self._group_blocks(blocks, trained):
+                    pairs = [(blocks[i], parts[i]) for i in group]
+                    results |= dict(zip(group, self._train_stack(pairs, columns), strict=True))
         except NotStackable:
             raise
         except Exception as error:  # training one client names the client of an error
             raise NotStackable(one_line(error)) from error
+        return [results.get(i) or no_batches(block.jobs) for i, block in enumerate(blocks)]
 
-    def _train_stack(
-        self,
-        jobs: Sequence[ClientJob],
-        columns: int,
-        sent: tuple[Vector, ...],
-        kept: Sequence[tuple[Vector, ...] | None],
-    ) -> StackedBlock:
-        local, x, t = self.problem.local, sent[0].to(self.device), jobs[0].round.t
-        batches = self._batches(jobs)
-        chosen = [i for i, n in enumerate(batches.examples) if local.planned_steps(n)]
-        if not chosen:  # no client has enough examples for a batch
-            return StackedBlock([unchanged(job.client) for job in jobs], BlockSum(), {})
-        ids = [self.federation.train.ids[job.client] for job in jobs]
-        masked = MaskedBatches(self._problem, ids, t, batches, self._model.masks, self.device, x.dtype)
-        training = masked.training(chosen, columns)
+    def _train_stack(self, pairs: Sequence[tuple[BlockJobs, BlockPart]], columns: int) -> list[StackedBlock]:
+        """Train blocks as one stack with this number of columns."""
+        blocks = [block for block, _ in pairs]
+        sizes = [block.columns for block in blocks]
+        training = join_batches([part.training for _, part in pairs], columns)
+        rates = [block.jobs[0].round.eta_l for block in blocks for _ in range(block.columns)]
+        x = blocks[0].sent[0].to(self.device)
         work = StackedWork(
-            jobs[0].round,
+            blocks[0].jobs[0].round,
+            x.new_tensor(rates + rates[:1] * (columns - len(rates)))[:, None],
             training,
             self._steps.gradient,
-            [kept[i] for i in chosen],
-            partial(masked.full, chosen, columns),
-            x,
+            [kept for block, part in pairs for kept in part.kept(block)],
+            lambda: join_batches([part.full for _, part in pairs], columns),
         )
-        stacks = [v.to(self.device).expand(columns, -1) for v in sent]
-        if self._steps.pads_batches and IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module):
-            result = work.sgd(stacks[0], self._steps.sgd_step)
-        else:
-            result = self.algorithm.client(work, *stacks)
+        stacks = [
+            stack_vectors([v.to(self.device) for v in vectors], sizes, columns)
+            for vectors in zip(*(block.sent for block in blocks), strict=True)
+        ]
+        result = self._run_client(work, stacks)
         if self.plan.row_losses == "mean" and not work.largest_error() <= _LOSS_TOLERANCE:
             raise NotStackable("the loss of a batch is not the mean of the losses of its examples")
-        weighting = self.problem.weighting
-        return collect_block(jobs, chosen, batches, training, work.loss_sums(), result, weighting)
+        losses, weighting = work.loss_sums(), self.problem.weighting
+        results, start = [], 0
+        for block, part in pairs:
+            own = slice(start, start + block.columns)
+            counts, vectors = training.counts[:, own], take_columns(result, own)
+            results.append(collect_block(block, part, counts, losses[own], vectors, weighting))
+            start = own.stop
+        return results
 
-    def _batches(self, jobs: Sequence[ClientJob]) -> ClientBatches:
+    def _run_client(self, work: StackedWork, stacks: Sequence[Vector]) -> ClientResult:
+        if self._steps.pads_batches and IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module):
+            return work.sgd(stacks[0], self._steps.sgd_step)
+        return self.algorithm.client(work, *stacks)
+
+    def _read_parts(self, blocks: Sequence[BlockJobs]) -> list[BlockPart]:
+        """Read the batches of each block. Blocks of the same clients, round and seed share them."""
+        parts: dict[tuple[Any, ...], BlockPart] = {}
+        chosen = []
+        for block in blocks:
+            clients = tuple(job.client for job in block.jobs)
+            key = block.seed, block.jobs[0].round.t, clients
+            if key not in parts:
+                parts[key] = self._read_part(block)
+            chosen.append(parts[key])
+        return chosen
+
+    def _read_part(self, block: BlockJobs) -> BlockPart:
+        problem = (
+            self._problem if block.seed == self._problem.seed else replace(self._problem, seed=block.seed)
+        )
+        batches = self._batches(problem, block.jobs)
+        ids = [self.federation.train.ids[job.client] for job in block.jobs]
+        t, dtype = block.jobs[0].round.t, block.sent[0].dtype
+        masked = MaskedBatches(problem, ids, t, batches, self._model.masks, self.device, dtype)
+        chosen = [i for i, n in enumerate(batches.examples) if problem.local.planned_steps(n)]
+        return BlockPart(batches, masked, chosen, block.columns)
+
+    def _batches(self, problem: Problem, jobs: Sequence[ClientJob]) -> ClientBatches:
         split, prepared = self.federation.train, self._prepared
         if prepared is not None:
             if all(prepared.fill(job.client) for job in jobs):
-                return GatheredBatches(self._problem, split, jobs, prepared, self._rows)
+                return GatheredBatches(problem, split, jobs, prepared, self._rows)
             self._prepared = None
         pads_inputs = declares(self.flat.module, "zero_padded_inputs")
-        return PreparedBatches(self._problem, self.flat, split, jobs, self._rows, pads_inputs)
+        return PreparedBatches(problem, self.flat, split, jobs, self._rows, pads_inputs)
 
     def client_data(self, client: int) -> tuple[Arrays, SparseRows | None]:
         arrays, rows = super().client_data(client)
