@@ -78,16 +78,16 @@ def unpack_stacks(directory: Path, log: Log) -> None:
 def run_stack(stack: Stack, executor: Executor, on_round: Callable[[], None], log: Log) -> None:
     """Run the items of a stack together, or one after the other if that is not possible."""
     if len(stack) > 1 and stacks_runs(executor):
-        try:
-            _run_together(stack, executor, on_round, log)
+        reason = _run_together(stack, executor, on_round, log)
+        if not reason:
             return
-        except NotStackable as reason:
-            log(f"trials run one after the other: {reason}")
+        log(f"trials run one after the other: {reason}")
     for item in stack:
         run_item(item, executor, on_round)
 
 
-def _run_together(stack: Stack, executor: StackingExecutor, on_round: Callable[[], None], log: Log) -> None:
+def _run_together(stack: Stack, executor: StackingExecutor, on_round: Callable[[], None], log: Log) -> str:
+    """Run the items together. Return the reason if that is not possible."""
     first = stack[0].trial
     with explained_errors(first):
         runs = []
@@ -99,4 +99,8 @@ def _run_together(stack: Stack, executor: StackingExecutor, on_round: Callable[[
                 StackedRun(prepared, trial.path, trial.command, item.until, request.tensorboard, loggers)
             )
         data = shared_data(first, runs[0].prepared)
-        execute_together(runs, executor, data, stack_file(stack), partial(count_round, on_round), log)
+        try:
+            execute_together(runs, executor, data, stack_file(stack), partial(count_round, on_round), log)
+        except NotStackable as reason:
+            return str(reason)
+    return ""
