@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the readers with atheris: `make fuzz`.
 
-Each reader of `tests/support/fuzz_targets.py` runs in a process of its own, with limits on memory and time.
+Each reader of `tests/support/fuzz*_targets.py` runs in a process of its own, with limits on memory and time.
 It starts from a valid file and from damaged ones. An input that fails is written to `fuzz/READER/`; turn it
 into a test in `tests/data/test_fuzz_findings.py`.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).parent.parent
 MEGABYTES = 1024  # of resident memory, per reader
@@ -30,12 +30,18 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "src")]
     if arguments.run:
         fuzz(arguments.run[0], Path(arguments.run[1]), rest)
-    from fuzz_targets import TARGETS
-
-    names = [arguments.reader] if arguments.reader else list(TARGETS)
+    names = [arguments.reader] if arguments.reader else list(targets())
     failures = [name for name in names if not start(name, arguments.seconds)]
     print(f"{len(names)} readers, {len(failures)} failures{': ' if failures else ''}{', '.join(failures)}")
     return int(bool(failures))
+
+
+def targets() -> dict[str, Any]:
+    """Return the readers of data files and of run directories."""
+    from fuzz_run_targets import RUN_TARGETS
+    from fuzz_targets import TARGETS
+
+    return {**TARGETS, **RUN_TARGETS}
 
 
 def start(name: str, seconds: int) -> bool:
@@ -61,7 +67,7 @@ def fuzz(name: str, scratch: Path, options: list[str]) -> NoReturn:
     import atheris
 
     with atheris.instrument_imports(include=["fedopt.data"]):
-        from fuzz_targets import TARGETS
+        TARGETS = targets()
 
         import fedopt.data.readers.tabular  # noqa: F401  # otherwise imported after the instrumentation
     target, corpus = TARGETS[name], scratch / "corpus"
