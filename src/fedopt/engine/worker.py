@@ -174,6 +174,8 @@ def one_line(error: Exception) -> str:
 class Worker:
     """Holds one model and the data of one problem, and runs jobs one after the other."""
 
+    evaluation_batch = EVAL_BATCH  # examples that are evaluated at once
+
     def __init__(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
         self.flat = Flat(build_module(problem), problem.buffers)
         self.problem = problem
@@ -342,8 +344,8 @@ class Worker:
         n, loss = len(arrays[0]), 0.0
         sums = {name: np.zeros(2) for name in self.problem.metrics}
         with torch.no_grad():
-            for start in range(0, n, EVAL_BATCH):
-                rows = slice(start, start + EVAL_BATCH)
+            for start in range(0, n, self.evaluation_batch):
+                rows = slice(start, start + self.evaluation_batch)
                 inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
                 outputs = call_model(self.flat.module, inputs)
                 first_check = broadcasting_refused() if start == 0 else nullcontext()

@@ -36,7 +36,7 @@ from fedopt.engine.stacked.model import StackedModel
 from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batches
 from fedopt.engine.stacked.steps import StackedSteps
 from fedopt.engine.stacked.work import StackedWork
-from fedopt.engine.worker import ClientJob, Worker, one_line
+from fedopt.engine.worker import EVAL_BATCH, ClientJob, Worker, one_line
 from fedopt.models.capabilities import declares, has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
@@ -63,6 +63,8 @@ class StackedWorker(Worker):
         compiles: whether the step is compiled to machine code.
         floats: the memory limit of a stack, in numbers.
     """
+
+    evaluation_batch = 5 * EVAL_BATCH  # a small model spends most of the time on the number of calls
 
     def __init__(
         self,
