@@ -227,8 +227,7 @@ def test_memory_limit_bounds_the_block_size(floats: int, blocks: list[int]) -> N
     problem = with_model(small.network)
     executor = compare(problem, range(7), 0.1, 1e-5, floats=floats)
     jobs = [ClientJob(Round(0, 0.1, 1.0, 7, 24), client) for client in range(7)]
-    sizes = [len(block.jobs) for block in executor._worker.blocks(jobs, (), lambda client: None)]
-    assert sizes == blocks
+    assert [len(block) for block, _ in executor._worker.blocks(jobs)] == blocks
 
 
 def test_non_finite_clients_do_not_affect_others() -> None:

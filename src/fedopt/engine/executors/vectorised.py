@@ -73,18 +73,22 @@ class Vectorised:
             if self._worker.plan.reason:
                 yield from train_by_client(self, jobs, sent, kept, len(self._worker.algorithm.returns))
                 return
-            for block in self._worker.blocks(jobs, sent, kept):
-                yield self._train_block(block, kept)
+            for block, columns in self._worker.blocks(jobs):
+                yield self._train_block(block, columns, sent, kept)
 
-    def _train_block(self, block: BlockJobs, kept: Kept) -> BlockResult:
+    def _train_block(
+        self, jobs: Sequence[ClientJob], columns: int, sent: tuple[Vector, ...], kept: Kept
+    ) -> BlockResult:
         try:
-            return BlockResult(*self._worker.train_blocks([block])[0])
+            return BlockResult(
+                *self._worker.train_stack(jobs, columns, sent, [kept(job.client) for job in jobs])
+            )
         except NotStackable as error:
             self._reason = str(error)
-        result = BlockResult([], BlockSum(), {})
-        for report, vectors in self.map(block.jobs, block.sent, kept):
-            add_client(result, report, vectors, len(self._worker.algorithm.returns))
-        return result
+        block = BlockResult([], BlockSum(), {})
+        for report, vectors in self.map(jobs, sent, kept):
+            add_client(block, report, vectors, len(self._worker.algorithm.returns))
+        return block
 
     def train_together(self, rounds: Sequence[RunRound]) -> list[list[BlockResult]]:
         """Train the clients of several runs. Return the blocks of each run, as `train` would yield them.
@@ -95,9 +99,9 @@ class Vectorised:
             raise NotStackable(self._worker.plan.reason)
         results: list[list[BlockResult]] = [[] for _ in rounds]
         blocks = [
-            (run, block)
+            (run, BlockJobs(seed, jobs, columns, work.sent, [kept(job.client) for job in jobs]))
             for run, (seed, work, kept) in enumerate(rounds)
-            for block in self._worker.blocks(work.jobs, work.sent, kept, seed)
+            for jobs, columns in self._worker.blocks(work.jobs)
         ]
         with full_precision():
             trained = self._worker.train_blocks([block for _, block in blocks])

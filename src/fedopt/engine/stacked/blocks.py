@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,8 +13,6 @@ from torch import Tensor
 from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.engine.stacked.batches import BlockBatches, ClientBatches, MaskedBatches
 from fedopt.engine.worker import ClientJob
-
-Kept = Callable[[int], tuple[Vector, ...] | None]  # returns the vectors that the client at a position kept
 
 
 class BlockJobs(NamedTuple):

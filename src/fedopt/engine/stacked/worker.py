@@ -26,7 +26,6 @@ from fedopt.engine.stacked.batches import (
 from fedopt.engine.stacked.blocks import (
     BlockJobs,
     BlockPart,
-    Kept,
     join_batches,
     stack_vectors,
     take_columns,
@@ -155,24 +154,17 @@ class StackedWorker(Worker):
         per_client += _VECTORS_PER_CLIENT * self.flat.d
         return min(max(self._floats // per_client, 1), most)
 
-    def blocks(
-        self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept, seed: int | None = None
-    ) -> list[BlockJobs]:
-        """Divide the clients of a round into blocks of equal size.
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[tuple[Sequence[ClientJob], int]]:
+        """Divide jobs into blocks of equal size. Return the jobs and the number of columns of each stack.
 
-        All blocks of a round have the same number of columns, so one compiled step serves them all. `seed` is
-        that of the run, by default that of the problem.
+        All stacks of a round have the same number of columns, so one compiled step serves them all.
         """
-        own_seed = self.problem.seed if seed is None else seed
         runs = [jobs] if self._accepts_unequal_steps else self._equal_steps(jobs)
-        blocks: list[BlockJobs] = []
+        blocks: list[tuple[Sequence[ClientJob], int]] = []
         for run in runs:
             count = -(-len(run) // self.stack_size())
             size = -(-len(run) // count)
-            for start in range(0, len(run), size):
-                own = run[start : start + size]
-                vectors = [kept(job.client) for job in own]
-                blocks.append(BlockJobs(own_seed, own, size, sent, vectors))
+            blocks += [(run[start : start + size], size) for start in range(0, len(run), size)]
         return blocks
 
     def _group_blocks(
@@ -197,6 +189,16 @@ class StackedWorker(Worker):
         sizes, local = self.federation.train.sizes, self.problem.local
         groups = groupby(jobs, key=lambda job: local.planned_steps(int(sizes[job.client])))
         return [list(group) for _, group in groups]
+
+    def train_stack(
+        self,
+        jobs: Sequence[ClientJob],
+        columns: int,
+        sent: tuple[Vector, ...],
+        kept: Sequence[tuple[Vector, ...] | None],
+    ) -> StackedBlock:
+        """Train the clients of a block. Raise `NotStackable` if that fails."""
+        return self.train_blocks([BlockJobs(self.problem.seed, jobs, columns, sent, kept)])[0]
 
     def train_blocks(self, blocks: Sequence[BlockJobs]) -> list[StackedBlock]:
         """Train blocks of one or several runs in as few stacks as possible.
