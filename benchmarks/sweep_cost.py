@@ -26,6 +26,7 @@ from statistics import fmean, median
 from typing import Any
 
 from fedopt.analysis.summary import TRAIN_LOSS
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.tuning.command import sweep
 from fedopt.tuning.grid import describe_point, grid_points, read_grid
 from fedopt.tuning.optuna_search import default_budget, optuna_search
@@ -64,7 +65,8 @@ def recorded_seconds(trial: Trial) -> float:
 def time_one_by_one(warm_up: Trial, trials: Sequence[Trial]) -> tuple[float, list[float]]:
     """Run trials one after the other in one worker. Return the warm-up's time and those of the trials."""
     times = [time.monotonic()]
-    run_trials([warm_up, *trials], workers=1, after=lambda trial: times.append(time.monotonic()))
+    one_worker = ExecutorOptions(workers=1)
+    run_trials([warm_up, *trials], one_worker, after=lambda trial: times.append(time.monotonic()))
     first, *others = [after - before for before, after in zip(times, times[1:], strict=False)]
     return first, others
 
@@ -80,7 +82,7 @@ def time_commands(trials: Sequence[Trial]) -> float:
 
 def time_sweep(trials: Sequence[Trial]) -> float:
     start = time.monotonic()
-    run_trials(trials, workers=WORKERS)
+    run_trials(trials, executor=ExecutorOptions(workers=WORKERS))
     return time.monotonic() - start
 
 

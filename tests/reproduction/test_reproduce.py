@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from reproduction_runs import TINY, make_reader, write_images, write_run, write_runs
 
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import UserError
 from fedopt.reproduction import reproduce as reproduce_module
 from fedopt.reproduction.artifacts.registry import ARTIFACTS
@@ -27,7 +28,7 @@ Usage = namedtuple("Usage", "total used free")
 
 
 def options_for(artifact: str, out: Path, **changes: object) -> ReproduceOptions:
-    options = ReproduceOptions(artifact, TINY, out, "synthetic", "so_lr", workers=1)
+    options = ReproduceOptions(artifact, TINY, out, "synthetic", "so_lr", ExecutorOptions(workers=1))
     return replace(options, **changes)  # type: ignore[arg-type]
 
 
@@ -142,7 +143,7 @@ def test_hook_is_called_when_each_trial_ends_and_for_finished_ones(tmp_path: Pat
         calls.append((trial, sum((t.path / "checkpoints").exists() for t in trials)))
         shutil.rmtree(trial.path / "checkpoints")
 
-    run_trials(trials, workers=1, after=after)
+    run_trials(trials, executor=ExecutorOptions(workers=1), after=after)
     assert [trial for trial, _ in calls] == trials
     assert calls[0][1] == 1 and all(count <= 2 for _, count in calls)  # its own, and at most the next one's
     assert not any((trial.path / "checkpoints").exists() for trial in trials)

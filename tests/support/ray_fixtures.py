@@ -41,6 +41,10 @@ class LoopbackCluster:
     def address(self) -> str:
         return str(self._cluster.address)
 
+    def workers(self) -> list[Any]:
+        """Return all nodes except the head node."""
+        return list(self._cluster.worker_nodes)
+
     def add(self, **options: Any) -> Any:
         return self._cluster.add_node(**{"num_cpus": 1} | options)
 
@@ -83,3 +87,10 @@ def on_ray(cluster: LoopbackCluster, tmp_path_factory: pytest.TempPathFactory) -
         small.run(executor, settings={"rounds": 1})
     yield executor
     executor.close()
+
+
+@pytest.fixture
+def free_cluster(on_ray: RayExecutor) -> None:
+    """All CPUs of the cluster are free. The executor starts its slots again when it is used."""
+    assert on_ray._slots is not None
+    on_ray._slots.close()

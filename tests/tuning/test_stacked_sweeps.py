@@ -210,8 +210,8 @@ def test_stacks_have_common_configurations_and_a_limited_size() -> None:
     ]
 
 
-def test_executor_without_stacks_is_rejected(tmp_path: Path) -> None:
+def test_unknown_executor_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UnknownName) as caught:
-        run_sweep(tmp_path / "sweep", executor="processes")
-    assert caught.value.name == "processes"
+        run_sweep(tmp_path / "sweep", executor="threads")
+    assert caught.value.name == "threads"
     assert not (tmp_path / "sweep").exists()

@@ -28,6 +28,7 @@ from sweeps import (
 from typed import fedopt, files_up_to, refused, temporary_files
 
 from fedopt.display.progress import ProgressBar
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import WorkerError
 from fedopt.tuning import pool as trial_pool
 from fedopt.tuning.pool import TrialPool
@@ -144,7 +145,7 @@ def test_run_trials_runs_each_trial_once_to_its_largest_number_of_rounds(copy: P
         for n in (1, 2)
     ]
     before, notified = modification_times(copy), list[Trial]()
-    run_trials([known, *new], workers=1, after=notified.append)
+    run_trials([known, *new], executor=ExecutorOptions(workers=1), after=notified.append)
     assert notified == [known, new[1]]
     assert read_info(new[0].path)["rounds"] == 2
     assert {file: time for file, time in modification_times(copy).items() if file in before} == before

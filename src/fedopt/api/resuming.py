@@ -35,6 +35,7 @@ def resume(
     *,
     executor: str | None = None,
     workers: int | None = None,
+    ray_address: str | None = None,
     progress: bool | None = None,
 ) -> RunResult | RunGroup | TuningResult:
     """Continue an unfinished run, comparison or sweep.
@@ -44,15 +45,16 @@ def resume(
 
     Args:
         directory: a run directory, or the directory of a comparison or a sweep.
-        executor, workers, progress: as for `fedopt.run`.
+        executor, workers, ray_address, progress: as for `fedopt.run`.
     """
     path = Path(directory)
+    options = ExecutorOptions(executor, workers, ray_address=ray_address)
     if (path / "config.toml").is_file():
-        return _resume_run(path, ExecutorOptions(executor, workers), shows_progress(progress))
+        return _resume_run(path, options, shows_progress(progress))
     if (path / SWEEP).is_file():
-        return _resume_sweep(path, workers, shows_progress(progress))
+        return _resume_sweep(path, options, shows_progress(progress))
     if (path / GROUP).is_file():
-        return _resume_group(path, executor, workers, shows_progress(progress))
+        return _resume_group(path, options, shows_progress(progress))
     raise RunDirectoryError(
         f"{path} is not the directory of a run, a comparison or a sweep; name one of them", path=path
     )
@@ -90,7 +92,7 @@ def _recorded_loggers(command: str) -> list[str]:
     return [name.strip() for text in names for name in text.split(",") if name.strip()]
 
 
-def _resume_group(path: Path, executor: str | None, workers: int | None, progress: bool) -> RunGroup:
+def _resume_group(path: Path, executor: ExecutorOptions, progress: bool) -> RunGroup:
     document = _read_json(path / GROUP)
     try:
         requests = [RunRequest.from_document(request) for request in document["requests"]]
@@ -100,21 +102,26 @@ def _resume_group(path: Path, executor: str | None, workers: int | None, progres
     for request in requests:
         _check_names(path, request.task_name, [request.algorithm_name])
     recorded = requests[0].executor
-    options = replace(recorded, name=executor or recorded.name, workers=workers or recorded.workers)
+    options = replace(
+        recorded,
+        name=executor.name or recorded.name,
+        workers=executor.workers or recorded.workers,
+        ray_address=executor.ray_address or recorded.ray_address,
+    )
     requests = [replace(request, executor=options) for request in requests]
     if kind == "seeds":
         return run_seeds(requests[0], seeds, out=path, progress=progress)
     return compare_requests(requests, seeds=seeds, out=path, progress=progress)
 
 
-def _resume_sweep(path: Path, workers: int | None, progress: bool) -> TuningResult:
+def _resume_sweep(path: Path, executor: ExecutorOptions, progress: bool) -> TuningResult:
     document = _read_json(path / SWEEP)
     try:
         request = SweepRequest.from_document(document)
     except (KeyError, TypeError) as error:
         raise _damaged(path / SWEEP, error) from error
     _check_names(path, request.task_name, request.algorithm_names)
-    return TuningResult(run_sweep(request, workers, path, quiet=not progress))
+    return TuningResult(run_sweep(request, executor, path, quiet=not progress))
 
 
 def _check_names(path: Path, task: str, algorithms: list[str]) -> None:

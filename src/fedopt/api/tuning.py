@@ -11,6 +11,7 @@ from typing import Any
 from fedopt.algorithms import Algorithm, AlgorithmChoice
 from fedopt.api.training import merge_settings, shows_progress
 from fedopt.display.table import to_text_table
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import ConfigError
 from fedopt.references import find_reference
 from fedopt.runs.loggers import other_loggers
@@ -18,7 +19,7 @@ from fedopt.tasks import Task
 from fedopt.text_table import NotebookDisplay, TextTable
 from fedopt.tuning.command import sweep as run_sweep
 from fedopt.tuning.grid import point_settings
-from fedopt.tuning.request import SweepRequest
+from fedopt.tuning.request import EXECUTORS, SweepRequest
 from fedopt.tuning.results import SweepResult
 from fedopt.tuning.table import best_points, notes
 
@@ -85,6 +86,7 @@ def sweep(
     keep: str = "best",
     executor: str | None = None,
     workers: int | None = None,
+    ray_address: str | None = None,
     out: str | os.PathLike[str] | None = None,
     tensorboard: bool = False,
     log: Sequence[str] = (),
@@ -109,9 +111,11 @@ def sweep(
         trials: number of trials per algorithm with search="optuna".
         keep: the trials whose checkpoints are kept: "best" or "all".
         executor: "vectorised" or "compiled" train trials together that differ only in client.lr, the server,
-            seeds and `variant`. It suits small models (see docs/performance.md). By default, each trial
-            runs on one core.
-        workers: number of worker processes; one per core by default, and none with `executor`.
+            seeds and `variant`. It suits small models (see docs/performance.md). "ray" runs trials on a Ray
+            cluster; `out` must then be on a path that all nodes share. By default, each trial runs on one
+            core.
+        workers: number of worker processes; one per core by default, and none with "vectorised".
+        ray_address: as for `fedopt.run`.
         out: directory of the sweep; by default runs/TASK/sweep-HASH.
         tensorboard, log: as for `fedopt.run`; loggers by name.
     """
@@ -134,12 +138,13 @@ def sweep(
         keep=keep,
         tensorboard=tensorboard or "tensorboard" in log,
         log=other_loggers(log),
-        executor=executor,
+        executor=executor if executor in EXECUTORS else None,
     )
     if not request.is_importable:
         request = _by_reference(request)
     path = None if out is None else Path(out)
-    return TuningResult(run_sweep(request, workers, path, quiet=not shows_progress(progress)))
+    options = ExecutorOptions(executor, workers, ray_address=ray_address)
+    return TuningResult(run_sweep(request, options, path, quiet=not shows_progress(progress)))
 
 
 def _by_reference(request: SweepRequest) -> SweepRequest:

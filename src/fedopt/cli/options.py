@@ -46,6 +46,9 @@ ExecutorName = Annotated[
         help="processes, serial or ray (identical results), or vectorised (equal up to rounding).",
     ),
 ]
+TrialExecutorName = Annotated[
+    str, typer.Option("--executor", help="processes, or ray to run trials on a cluster (identical results).")
+]
 Device = Annotated[
     str,
     typer.Option(help="cpu, cuda, mps or auto. Devices other than the CPU imply --executor vectorised."),

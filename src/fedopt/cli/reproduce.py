@@ -8,8 +8,16 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import Json, Seeds, Workers, announce, parse_seed_option
-from fedopt.errors import ConfigError, UserError, unknown
+from fedopt.cli.options import (
+    Json,
+    RayAddress,
+    Seeds,
+    TrialExecutorName,
+    Workers,
+    announce,
+    parse_seed_option,
+)
+from fedopt.errors import UserError, unknown
 
 
 def reproduce(
@@ -34,6 +42,8 @@ def reproduce(
     ] = "as_run",
     seeds: Seeds = None,
     workers: Workers = None,
+    executor: TrialExecutorName = "processes",
+    ray_address: RayAddress = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Default: reproduction/SCALE. An existing one is continued.", metavar="DIR"),
@@ -45,17 +55,19 @@ def reproduce(
     from rich.console import Console
 
     from fedopt.algorithms import VARIANTS
+    from fedopt.engine.executors import ExecutorOptions
     from fedopt.reproduction import listing
     from fedopt.reproduction.reproduce import ReproduceOptions
     from fedopt.reproduction.reproduce import reproduce as run_reproduction
     from fedopt.reproduction.scales import SCALES
+    from fedopt.tuning.backends import check_trial_executor
 
     if scale not in SCALES:
         raise unknown("scale", scale, SCALES)
     if variant not in VARIANTS:
         raise unknown("variant", variant, VARIANTS)
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers must be at least 1, got {workers}", keys=["workers"])
+    executor_options = ExecutorOptions(executor, workers, ray_address=ray_address)
+    check_trial_executor(executor_options)
     stderr = Console(stderr=True)
     if artifact == "list":
         options = {"--data": data, "--tasks": tasks, "--seeds": seeds, "--out": out}
@@ -68,7 +80,9 @@ def reproduce(
     directory = out or Path("reproduction") / scale
     seed_list = tuple(parse_seed_option(seeds, None, ()) or (0,))
     outcomes = run_reproduction(
-        ReproduceOptions(artifact, SCALES[scale], directory, data, tasks, workers, variant, seed_list),
+        ReproduceOptions(
+            artifact, SCALES[scale], directory, data, tasks, executor_options, variant, seed_list
+        ),
         lambda message: stderr.print(message, highlight=False, markup=False, soft_wrap=True),
     )
     page = directory / "index.html"

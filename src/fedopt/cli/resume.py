@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.options import ExecutorName, Json, Workers, announce_run
+from fedopt.cli.options import ExecutorName, Json, RayAddress, Workers, announce_run
 from fedopt.errors import RunError
 
 
@@ -18,6 +18,7 @@ def resume(
     ],
     workers: Workers = None,
     executor: ExecutorName = "processes",
+    ray_address: RayAddress = None,
     as_json: Json = False,
 ) -> None:
     """Continue an unfinished run, comparison or sweep. All settings are read from DIR."""
@@ -28,7 +29,7 @@ def resume(
     from fedopt.tuning.result_files import summary
     from fedopt.tuning.table import print_sweep
 
-    result = api.resume(directory, executor=executor, workers=workers, progress=True)
+    result = api.resume(directory, executor=executor, workers=workers, ray_address=ray_address, progress=True)
     if isinstance(result, RunResult):
         typer.echo(json.dumps(result.summary()) if as_json else printing.result_text(result))
     elif isinstance(result, api.TuningResult):

@@ -13,6 +13,7 @@ from fedopt.cli.options import (
     Data,
     Json,
     LogOption,
+    RayAddress,
     Rounds,
     Seed,
     Seeds,
@@ -60,10 +61,11 @@ def sweep(
         str | None,
         typer.Option(
             help="vectorised or compiled: train trials that differ in rates, seeds and servers together, for "
-            "small models. By default, each trial runs on one core.",
+            "small models. ray: trials on a Ray cluster. By default, each trial runs on one core.",
         ),
     ] = None,
     workers: Workers = None,
+    ray_address: RayAddress = None,
     data: Data = None,
     out: Annotated[
         Path | None,
@@ -75,8 +77,9 @@ def sweep(
 ) -> None:
     """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
     announce_training(task, algorithm, data, f"grid {grid}")
+    from fedopt.engine.executors import ExecutorOptions
     from fedopt.tuning.command import sweep as run_sweep
-    from fedopt.tuning.request import SweepRequest
+    from fedopt.tuning.request import EXECUTORS, SweepRequest
     from fedopt.tuning.result_files import summary
     from fedopt.tuning.table import print_sweep
 
@@ -97,9 +100,9 @@ def sweep(
         keep=keep,
         tensorboard=tensorboard,
         log=loggers,
-        executor=executor,
+        executor=executor if executor in EXECUTORS else None,
     )
-    result = run_sweep(request, workers, out)
+    result = run_sweep(request, ExecutorOptions(executor, workers, ray_address=ray_address), out)
     if as_json:
         typer.echo(json.dumps(summary(result)))
     else:

@@ -9,12 +9,12 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.documents import parse_json, read_regular_file
-from fedopt.engine.executors import available_cores
+from fedopt.engine.executors import ExecutorOptions, available_cores
 from fedopt.errors import DiskError, FedoptError, RunDirectoryError
 from fedopt.files import Log, disk_errors, lock_directory, no_log, write_atomically
 from fedopt.formatting import format_duration
@@ -48,7 +48,7 @@ class ReproduceOptions:
     out: Path
     data: str | None = None
     tasks: str | None = None
-    workers: int | None = None
+    executor: ExecutorOptions = ExecutorOptions()
     variant: str = "as_run"
     seeds: tuple[int, ...] = (0,)
 
@@ -144,7 +144,7 @@ def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: Reprod
     waiting = [] if options.scale.rounds is not None else [run for run in runs if not reader.is_over(run)]
     if waiting:
         times = measure_step_times(dict.fromkeys(run.task for run in waiting))
-        seconds = total_seconds(waiting, times, options.workers or available_cores())
+        seconds = total_seconds(waiting, times, options.executor.workers or available_cores())
         estimate = f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs"
         log(f"{estimate}; `--scale small` is shorter")
 
@@ -175,7 +175,7 @@ def _run_task(
     stateless = [run for run in waiting if run.algorithm != SCAFFOLD]
     try:
         if stateless:
-            run_trials([reader.trial(run) for run in stateless], options.workers, task, after)
+            run_trials([reader.trial(run) for run in stateless], options.executor, task, after)
         if stateful:
             _run_with_client_state(reader, stateful, options, log, after)
     finally:
@@ -197,8 +197,9 @@ def _run_with_client_state(
         log(f"skipped: {len(runs)} runs of {name}: {error}")
         reader.without_space.update(runs)
         return
-    workers = max(1, min(limit, options.workers or available_cores()))
-    run_trials([reader.trial(run) for run in runs], workers, name, after)
+    workers = max(1, min(limit, options.executor.workers or available_cores()))
+    executor = replace(options.executor, workers=workers)
+    run_trials([reader.trial(run) for run in runs], executor, name, after)
 
 
 def _runs_with_checkpoints(plan: RunPlan) -> list[PlannedRun]:

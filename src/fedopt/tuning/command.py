@@ -13,16 +13,16 @@ from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.documents import parse_json, read_regular_file
-from fedopt.engine.executors import ExecutorOptions, open_executor
-from fedopt.errors import ConfigError, RunDirectoryError
+from fedopt.engine.executors import ExecutorOptions
+from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints
 from fedopt.runs.discover import SWEEP
 from fedopt.runs.loggers import check_loggers
 from fedopt.tasks import find_task
+from fedopt.tuning.backends import check_trial_executor, open_backend
 from fedopt.tuning.grid import Grid, Point, describe_point, grid_points
-from fedopt.tuning.pool import Backend, SequentialBackend, TrialPool
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.request import SweepRequest, default_directory, grid_notes, read_grids
 from fedopt.tuning.result_files import write_results
@@ -30,7 +30,7 @@ from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results
 from fedopt.tuning.runner import BatchRunner
 from fedopt.tuning.scores import score
 from fedopt.tuning.searches import Search, grid_search, halving_search, plan_evaluated_rungs, run_searches
-from fedopt.tuning.stacks import STACKING, unpack_stacks
+from fedopt.tuning.stacks import unpack_stacks
 from fedopt.tuning.trials import Trial, make_trial, read_trial
 
 
@@ -51,13 +51,14 @@ class AlgorithmPlan(NamedTuple):
         return [trial for seeds in self.points for trial in seeds]
 
 
-def sweep(request: SweepRequest, workers: int | None, out: Path | None, quiet: bool = False) -> SweepResult:
+def sweep(
+    request: SweepRequest, executor: ExecutorOptions, out: Path | None, quiet: bool = False
+) -> SweepResult:
     """Tune each algorithm of a request. Trials that are finished in `out` are not run again.
 
     Errors in the request are reported before anything is written. `quiet` shows no progress.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"workers must be at least 1, got {workers}", keys=["workers"])
+    check_trial_executor(executor)
     check_loggers(request.log)
     if request.tensorboard:
         tensorboard.require()
@@ -81,7 +82,7 @@ def sweep(request: SweepRequest, workers: int | None, out: Path | None, quiet: b
             for note in notes:
                 progress.log(note)
             unpack_stacks(out, progress.log)
-            with _open_backend(request, workers, progress) as backend:
+            with open_backend(request, executor, progress) as backend:
                 run_searches(searches, BatchRunner(backend, request.select, progress).run)
         if request.tensorboard:
             _write_missing_events(plans)
@@ -142,29 +143,6 @@ def _make_search(request: SweepRequest, plan: AlgorithmPlan) -> Search:
     from fedopt.tuning.optuna_search import default_budget, optuna_search
 
     return optuna_search(plan.grid, trials, rungs, request.trials or default_budget(len(trials)))
-
-
-@contextmanager
-def _open_backend(request: SweepRequest, workers: int | None, progress: SweepProgress) -> Iterator[Backend]:
-    """Trials of a grid and of halving run at the same time, those of Optuna one by one on all workers.
-
-    Objects that workers cannot import run one by one in this process. So do trials that are trained together,
-    unless more workers are requested: they take less time than starting workers.
-    """
-    is_stacked = request.executor in STACKING
-    if not request.is_importable:
-        if not is_stacked:
-            progress.log(
-                "the task or an algorithm is an object of this program; trials run one after the other"
-            )
-        with open_executor(ExecutorOptions(request.executor or "serial")) as executor:
-            yield SequentialBackend(executor, progress)
-    elif request.search == "optuna" or (is_stacked and workers in (None, 1)):
-        with open_executor(ExecutorOptions(request.executor or "processes", workers)) as executor:
-            yield SequentialBackend(executor, progress)
-    else:
-        with TrialPool(workers, progress) as pool:
-            yield pool
 
 
 def _write_missing_events(plans: Sequence[AlgorithmPlan]) -> None:

@@ -27,11 +27,11 @@ from fedopt.engine.worker_server import worker_environment
 from fedopt.errors import WorkerError
 from fedopt.files import no_log
 from fedopt.runs.directory import remove_temporary_files
+from fedopt.tuning.deaths import MAX_DEATHS, count_death, stack_key
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.stacks import Stack, form_stacks, run_stack, trial_executor
 from fedopt.tuning.trials import WorkItem
 
-_MAX_DEATHS = 3  # of worker processes, per work item
 _SECONDS_TO_END = 20.0  # for a checkpoint of the last finished round
 
 
@@ -100,7 +100,7 @@ class TrialPool:
                     stack = running.pop(future)
                     if _is_lost(future):
                         _remove_temporary_files(stack)
-                        _count_death(stack, deaths)
+                        count_death(stack, deaths)
                         lost.append(stack)
                     else:
                         future.result()
@@ -126,7 +126,7 @@ class TrialPool:
         Before the last attempt a stack therefore runs alone.
         """
         is_last_attempt = any(
-            deaths[_key(stack)] == _MAX_DEATHS - 1 for stack in (*running.values(), *waiting)
+            deaths[stack_key(stack)] == MAX_DEATHS - 1 for stack in (*running.values(), *waiting)
         )
         while waiting and len(running) < (1 if is_last_attempt else self._workers):
             try:
@@ -173,22 +173,6 @@ def _is_lost(future: Future[None]) -> bool:
 def _remove_temporary_files(stack: Stack) -> None:
     for item in stack:
         remove_temporary_files(item.trial.path)
-
-
-def _key(stack: Stack) -> str:
-    """Return the path of the first trial, which identifies a stack."""
-    return stack[0].trial.key
-
-
-def _count_death(stack: Stack, deaths: Counter[str]) -> None:
-    trial = stack[0].trial
-    others = f" and {len(stack) - 1} others" if len(stack) > 1 else ""
-    deaths[_key(stack)] += 1
-    if deaths[_key(stack)] == _MAX_DEATHS:
-        raise WorkerError(
-            f"the worker process of trial {trial.label}{others} ({trial.path}) died {_MAX_DEATHS} times, "
-            "possibly out of memory; use fewer workers"
-        )
 
 
 # -- in a worker process

@@ -29,7 +29,7 @@ from fedopt.tuning.scores import check_selection
 from fedopt.tuning.stacks import STACKING
 
 SEARCHES = ("grid", "halving", "optuna")
-EXECUTORS = ("serial", *STACKING)
+EXECUTORS = ("serial", *STACKING)  # of one trial
 KEEP = ("best", "all")  # the trials whose checkpoints are kept at the end
 
 

@@ -7,9 +7,11 @@ from contextlib import closing
 
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.runs.directory import mark_pruned
 from fedopt.runs.records import mean_over_last_rounds
-from fedopt.tuning.pool import Backend, TrialPool
+from fedopt.tuning.backends import open_trials
+from fedopt.tuning.pool import Backend
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.scores import search_score
 from fedopt.tuning.searches import Batch, Scores
@@ -18,7 +20,7 @@ from fedopt.tuning.trials import Trial, WorkItem, is_complete, read_trial
 
 def run_trials(
     trials: Sequence[Trial],
-    workers: int | None = None,
+    executor: ExecutorOptions,
     title: str = "trials",
     after: Callable[[Trial], None] | None = None,
 ) -> None:
@@ -33,8 +35,8 @@ def run_trials(
     items = [WorkItem(trial, trial.config.rounds) for trial in longest.values()]
     with ProgressBar(title, total=sum(item.until for item in items)) as bar:
         progress = SweepProgress(bar, len(items))
-        with TrialPool(workers, progress) as pool:
-            BatchRunner(pool, TRAIN_LOSS, progress, after).run(Batch(items))
+        with open_trials(executor, progress) as backend:
+            BatchRunner(backend, TRAIN_LOSS, progress, after).run(Batch(items))
 
 
 class BatchRunner:

@@ -57,42 +57,56 @@ def connected(
 
 
 def _start(ray: Any, cores: int, gpus: int) -> None:
-    constants = ray._private.ray_constants
-    before = constants.ENABLE_RAY_CLUSTER
-    constants.ENABLE_RAY_CLUSTER = False  # Ray then uses the loopback interface
     try:
-        ray.init(
-            LOCAL,
-            num_cpus=cores,
-            num_gpus=gpus,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.CRITICAL,
-        )
+        with _interface(ray, loopback=True):
+            ray.init(
+                LOCAL,
+                num_cpus=cores,
+                num_gpus=gpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.CRITICAL,
+            )
     except Exception as error:
         raise ClusterError(f"Ray does not start on this machine: {_one_line(error)}") from error
+
+
+@contextmanager
+def _interface(ray: Any, loopback: bool) -> Iterator[None]:
+    """Let Ray use the loopback interface. By default it replaces 127.0.0.1 by another address."""
+    constants = ray._private.ray_constants
+    before = constants.ENABLE_RAY_CLUSTER
+    constants.ENABLE_RAY_CLUSTER = before and not loopback
+    try:
+        yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
 
 
 def _connect(ray: Any, address: str, runtime_env: dict[str, Any] | None) -> None:
-    found = _find(ray, address)
-    _check_answers(found)
-    try:
-        ray.init(found, log_to_driver=False, logging_level=logging.CRITICAL, runtime_env=runtime_env)
-    except Exception as error:
-        ray.shutdown()
-        raise _connection_error(found, error) from error
-
-
-def _find(ray: Any, address: str) -> str:
-    """Return the cluster's address as HOST:PORT."""
     if "://" in address:
         raise ClusterError(
             f"the Ray address {address!r} is not of the form HOST:PORT or 'auto'; run the command on a "
             "machine of the cluster and name the port of `ray start --head`, which is 6379 by default",
             address=address,
         )
+    with _interface(ray, loopback=False):
+        found = _find(ray, address)
+    failure = _ask(found)
+    with _interface(ray, loopback=failure is not None):
+        if failure is not None:  # a cluster that listens on the loopback interface only
+            found = _find(ray, address)
+            if _ask(found) is not None:
+                raise failure
+        try:
+            ray.init(found, log_to_driver=False, logging_level=logging.CRITICAL, runtime_env=runtime_env)
+        except Exception as error:
+            ray.shutdown()
+            raise _connection_error(found, error) from error
+
+
+def _find(ray: Any, address: str) -> str:
+    """Return the cluster's address as HOST:PORT."""
     try:
         found = ray._private.services.canonicalize_bootstrap_address(address)
     except (ValueError, OSError) as error:
@@ -108,7 +122,7 @@ def _find(ray: Any, address: str) -> str:
     return str(found)
 
 
-def _check_answers(address: str) -> None:
+def _ask(address: str) -> ClusterError | None:
     """Check in a few seconds that a gRPC server answers. Ray itself waits for more than a minute."""
     host, _, port = address.rpartition(":")
     try:
@@ -117,12 +131,13 @@ def _check_answers(address: str) -> None:
             answer = connection.recv(4)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "no answer"
-        raise ClusterError(
+        return ClusterError(
             f"no Ray cluster answers at {address} ({reason}); check `ray status` on its head node",
             address=address,
-        ) from error
+        )
     if len(answer) < 4 or answer[3] != _SETTINGS_TYPE:
-        raise ClusterError(f"{address} is not the address of a Ray cluster", address=address)
+        return ClusterError(f"{address} is not the address of a Ray cluster", address=address)
+    return None
 
 
 def _connection_error(address: str, error: Exception) -> ClusterError:
