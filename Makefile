@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check format soak fuzz audit lock clean
+.PHONY: demo test check format screenshots soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
 	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
@@ -27,6 +27,10 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Images of the pages for docs/pages.md: trains the demo, a sweep and a reproduction, minutes.
+screenshots: $(INSTALLED)
+	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
 
 # A long run that is killed and resumed at random until the budget is spent.
 SOAK_SECONDS ?= 600

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from chromium import HOW_TO_INSTALL, find_programs, start_browser
 from typed import FinishedRun, SeededRuns, run_small
 from worker_pool import Pool
 
@@ -73,20 +74,21 @@ def seeded_runs(tmp_path_factory: pytest.TempPathFactory) -> SeededRuns:
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A headless browser."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    program, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (program and driver):
-        pytest.skip("needs Debian's packages chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-    for flag in (flags + "disable-component-update disable-sync").split():
-        options.add_argument(f"--{flag}")
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    session = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    programs = find_programs()
+    if programs is None:
+        pytest.skip(HOW_TO_INSTALL)
+    session = start_browser(programs, tmp_path_factory.mktemp("chromium"))
     yield session
     session.quit()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """State how to install a browser if tests were skipped without one."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(HOW_TO_INSTALL in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_line(f"{count} tests were skipped. {HOW_TO_INSTALL}", yellow=True)
 
 
 @pytest.fixture

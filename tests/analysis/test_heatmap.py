@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small import run
 from written import write_trial
 
+from fedopt.analysis.ease_of_tuning import grid_ease_of_tuning
 from fedopt.analysis.heatmap import HeatMap, Tolerance, find_grids, metric_scale, metric_tolerance
 from fedopt.errors import RunError
 from fedopt.runs.discover import find_runs
@@ -110,26 +111,24 @@ def test_best_trial_and_the_trial_selected_by_the_papers_rule_may_differ(tmp_pat
 def share(root: Path, values: list[Any], metric: str = "accuracy", better: str = "higher") -> Any:
     points = {(10.0**at, 1.0): value for at, value in enumerate(values)}
     (grid,) = find_grids(trials(root, "fedavg", points, metric=metric, better=better))
-    return grid.near_best(metric_tolerance(metric))
+    return grid_ease_of_tuning([grid], metric)[0]
 
 
 def test_accuracy_within_one_point_is_near_the_best(tmp_path: Path) -> None:
     found = share(tmp_path, [0.80, 0.79, 0.785, "diverged"])
-    assert (found.share, found.within, found.total) == (0.5, 2, 4)
-    assert found.tolerance.text == "1 percentage point"
+    assert (found.near_best_share, found.near_best, found.total) == (0.5, 2, 4)
+    assert metric_tolerance("accuracy").text == "1 percentage point"
 
 
 def test_error_within_ten_percent_is_near_the_best(tmp_path: Path) -> None:
     found = share(tmp_path, [0.0180, 0.0198, 0.0199, "failed", "pruned"], "mse", "lower")
-    assert (found.share, found.within, found.total) == (0.4, 2, 5)
-    assert found.tolerance.text == "10 %"
+    assert (found.near_best_share, found.near_best, found.total) == (0.4, 2, 5)
+    assert metric_tolerance("mse").text == "10 %"
 
 
-def test_running_trials_do_not_count_and_no_result_gives_no_share(tmp_path: Path) -> None:
+def test_running_trials_do_not_count(tmp_path: Path) -> None:
     found = share(tmp_path / "a", [0.5, "running", "diverged"])
-    assert (found.share, found.within, found.total) == (0.5, 1, 2)
-    none = share(tmp_path / "b", ["diverged", "failed"])
-    assert (none.share, none.within, none.total) == (None, 0, 2)
+    assert (found.near_best_share, found.near_best, found.total) == (0.5, 1, 2)
 
 
 def test_trial_without_a_finite_client_in_the_last_round_is_not_near(tmp_path: Path) -> None:
@@ -138,7 +137,8 @@ def test_trial_without_a_finite_client_in_the_last_round_is_not_near(tmp_path: P
     records[2] = records[2]._replace(train=[*records[2].train[:-1], rejected])
     (found,) = find_grids(records)
     assert [trial.value for trial in found.trials] == [0.5, 0.5, None]
-    assert found.near_best(metric_tolerance("accuracy"))[:3] == (2 / 3, 2, 3)
+    (ease,) = grid_ease_of_tuning([found], "accuracy")
+    assert (ease.near_best, ease.total) == (2, 3)
 
 
 def test_grid_is_compared_by_the_given_measure(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_grid_is_compared_by_the_given_measure(tmp_path: Path) -> None:
     ]
     (found,) = find_grids(records, "loss")
     assert [trial.value for trial in found.trials] == pytest.approx(losses)
-    assert found.near_best(metric_tolerance("loss"))[:3] == (2 / 3, 2, 3)
-    assert find_grids(records)[0].near_best(metric_tolerance("accuracy"))[:3] == (1 / 3, 1, 3)
+    assert grid_ease_of_tuning([found], "loss")[0].near_best == 2
+    assert grid_ease_of_tuning(find_grids(records), "accuracy")[0].near_best == 1
 
 
 @given(st.floats(0, 1), st.floats(0.001, 0.5), st.booleans(), st.booleans())
@@ -175,8 +175,8 @@ def test_trained_grid_with_a_diverging_rate(tmp_path: Path) -> None:
     (found,) = maps(find_runs([tmp_path]).records)
     states = {at: trial.state for at, trial in found.cells.items()}
     assert states == {(c, s): "diverged" if c == 1e30 else "" for c in (0.1, 1.0, 1e30) for s in (0.1, 1.0)}
-    judged = found.grid.near_best(metric_tolerance("accuracy"))
-    assert judged.total == 6 and 1 <= judged.within <= 4
+    (ease,) = grid_ease_of_tuning([found.grid], "accuracy")
+    assert ease.total == 6 and 1 <= ease.near_best <= 4
 
 
 @pytest.mark.parametrize(("higher", "best"), [(True, 0.9), (False, 0.1)])

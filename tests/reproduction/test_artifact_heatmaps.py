@@ -7,7 +7,7 @@ from pathlib import Path
 from reproduction_runs import content_of, make_reader, write_run
 
 
-def test_heat_map_has_its_cells_and_the_share_near_the_best(tmp_path: Path) -> None:
+def test_heat_map_has_its_cells_and_counts_missing_runs(tmp_path: Path) -> None:
     reader = make_reader(tmp_path, "emnist_cr")
     for run, value in zip(
         reader.plan.heat_map("emnist_cr", "fedavg"), (0.80, 0.795, 0.70, None), strict=True
@@ -25,5 +25,21 @@ def test_heat_map_has_its_cells_and_the_share_near_the_best(tmp_path: Path) -> N
         "EMNIST CR, FedAdam, τ = 1e−3",
         "EMNIST CR, FedAvgM",
     ]
-    share = {cell.row: cell for cell in tuning.cells if cell.column.startswith("share")}
-    assert (share["FedAvg"].ours, share["FedAvg"].detail) == (50.0, "(2 of 4)")  # 80 and 79.5 of four
+    states = {cell.row: cell.state for cell in tuning.cells if cell.column.startswith("near")}
+    assert (states["FedAvg"], states["FedAdam"]) == ("4 of 4 trials done", "0 of 4 trials done")
+
+
+def test_ease_of_tuning_compares_all_optimizers_with_the_same_best_run(tmp_path: Path) -> None:
+    reader = make_reader(tmp_path, "emnist_cr")
+    results = {"fedavg": (0.80, 0.795, 0.70, None), "fedadam": (0.85, 0.845, 0.81, 0.2)}
+    for method in ("fedadagrad", "fedadam", "fedyogi", "fedavgm", "fedavg"):
+        runs = reader.plan.heat_map("emnist_cr", method)
+        for run, value in zip(runs, results.get(method, (0.5,) * 4), strict=True):
+            write_run(reader, run, value, status="done" if value else "diverged")
+    tuning = content_of("heatmaps_emnist_cr", reader).tables[0]
+    near, better = (
+        {cell.row: (cell.ours, cell.detail) for cell in tuning.cells if cell.column.startswith(start)}
+        for start in ("near", "better")
+    )
+    assert (near["FedAvg"], near["FedAdam"]) == ((0.0, "(0 of 4)"), (50.0, "(2 of 4)"))  # 85 and 84.5
+    assert (better["FedAvg"], better["FedAdam"]) == ((None, ""), (75.0, "(3 of 4)"))  # above 80

@@ -1,4 +1,4 @@
-"""Numbers of the learning-rate heat maps, and the share of a grid that is near its best.
+"""Numbers of the learning-rate heat maps: grids of trials, their best and selected trials, colour scales.
 
 Trials that differ only in client rate, server rate and tau form the grid of one method. A heat map is the
 part of a grid with one value of tau, as in the paper's figures.
@@ -64,15 +64,6 @@ class RateTrial(NamedTuple):
         return None if self.state else self.value
 
 
-class NearBest(NamedTuple):
-    """How many trials of a grid have a value near the best one."""
-
-    share: float | None  # None if no trial is done
-    within: int
-    total: int
-    tolerance: Tolerance
-
-
 class RateGrid(NamedTuple):
     """All trials of one method, sorted by tau, client rate and server rate."""
 
@@ -113,14 +104,6 @@ class RateGrid(NamedTuple):
 
     def select_tau(self, tau: float | None) -> RateGrid:
         return self._replace(trials=tuple(trial for trial in self.trials if trial.tau == tau))
-
-    def near_best(self, tolerance: Tolerance) -> NearBest:
-        """Count the trials near the best one.
-
-        Trials that diverged, failed or were pruned count in the total. Unfinished trials do not count.
-        """
-        ended = [trial.result for trial in self.trials if trial.state != "unfinished"]
-        return count_near_best(ended, self.higher_is_better, tolerance)
 
     def heat_maps(self) -> list[HeatMap]:
         """Return a map for each tau with at least two values of both rates and enough trials."""
@@ -192,17 +175,6 @@ def metric_scale(values: Sequence[float], higher_is_better: bool) -> MetricScale
 def metric_tolerance(metric: str) -> Tolerance:
     """Return one percentage point for accuracies and recalls, 10 % of the best for other metrics."""
     return Tolerance(0.01, relative=False) if is_fraction(metric) else Tolerance(0.1, relative=True)
-
-
-def count_near_best(values: Sequence[float | None], higher_is_better: bool, tolerance: Tolerance) -> NearBest:
-    """Count the values within `tolerance` of the best. Pass None for a trial without a result."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return NearBest(None, 0, len(values), tolerance)
-    best = max(known) if higher_is_better else min(known)
-    limit, slack = tolerance.limit(best, higher_is_better), ROUNDING * abs(best)
-    within = sum(v >= limit - slack if higher_is_better else v <= limit + slack for v in known)
-    return NearBest(within / len(values), within, len(values), tolerance)
 
 
 def find_grids(records: Sequence[RunRecord], measure: str | None = None) -> list[RateGrid]:

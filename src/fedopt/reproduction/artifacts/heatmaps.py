@@ -1,4 +1,4 @@
-"""Heat maps over client and server rate, and the share of each map that is near its best value."""
+"""Heat maps over client and server rate, and how easy each optimizer is to tune."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from fedopt.analysis import heatmap
+from fedopt.analysis.ease_of_tuning import MethodTrials, measure_ease_of_tuning
 from fedopt.reporting.colours import text_colour
 from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
@@ -57,29 +58,37 @@ def _map_title(method: str) -> str:
 
 
 def _tuning_table(plan: RunPlan, task: str, values: dict[str, list[RunValue]]) -> ComparisonTable:
-    """Show how easy each optimizer is to tune: its best value and the share of runs near it."""
+    """Show how easy each optimizer is to tune, compared with the best run of all optimizers."""
     tolerance = heatmap.metric_tolerance(TASKS[task].metric)
     higher_is_better = TASKS[task].better == "higher"
+    trials = [MethodTrials(method, method, [run.value for run in values[method]]) for method in OPTIMIZERS]
+    eases = measure_ease_of_tuning(trials, higher_is_better, tolerance)
+    # A missing run of any optimizer could be the best of all.
+    is_complete = all(missing_runs(results) is None for results in values.values())
     cells = []
-    for method in OPTIMIZERS:
-        results, row = values[method], METHOD_NAMES[method]
-        missing = missing_runs(results)
+    for ease in eases:
+        results, row, label = values[ease.method], METHOD_NAMES[ease.method], plan.label(task)
         best = select_best(results, not higher_is_better)
-        detail = point_text(best.run.point, missing or "") if best else ""
+        detail = point_text(best.run.point, missing_runs(results) or "") if best else ""
         best_value = best or RunValue(results[0].run, None)
         cells.append(
             value_cell(plan, best_value, row=row, column=f"best {unit_text(task)}", unit="", detail=detail)
         )
-        column, label = "share near the best, %", plan.label(task)
-        if missing is None:
-            near = heatmap.count_near_best([value.value for value in results], higher_is_better, tolerance)
-            share = None if near.share is None else 100 * near.share
-            detail = f"({near.within} of {near.total})"
-            cells.append(ComparisonCell(row, column, share, label=label, digits=0, detail=detail))
-        else:  # a missing run could be near the best, or better
-            state = _progress(results) if missing else ""
-            cells.append(ComparisonCell(row, column, state=state, label=label, digits=0))
-    note = f"Near: within {tolerance.text} of the optimizer's best value. Runs that diverged are not near."
+        shares = {
+            "near the best of all, %": (ease.near_best, ease.near_best_share),
+            "better than the best FedAvg, %": (ease.beats_reference, ease.beats_reference_share),
+        }
+        for column, (count, share) in shares.items():
+            if is_complete:
+                ours = None if share is None else 100 * share
+                detail = "" if share is None else f"({count} of {ease.total})"
+                cells.append(ComparisonCell(row, column, ours, label=label, digits=0, detail=detail))
+            else:
+                cells.append(ComparisonCell(row, column, state=_progress(results), label=label, digits=0))
+    note = (
+        f"Near: within {tolerance.text} of the best run of all optimizers. Runs that diverged are neither "
+        "near nor better."
+    )
     return ComparisonTable("Ease of tuning", tuple(cells), "optimizer", note, compare=False)
 
 
