@@ -36,7 +36,7 @@ def test_eval_measures_every_example_and_percentiles_over_clients(
     finished_run: FinishedRun, split: str
 ) -> None:
     done = fedopt("eval", finished_run.path, "--split", split, "--executor", "serial", "--json")
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0, done.err
     measured = json.loads(done.out)
     counts, accuracies = by_hand(load(finished_run.path).model, split)
     assert (measured["clients"], measured["examples"]) == (WRITERS, sum(counts))
@@ -50,8 +50,19 @@ def test_eval_prints_a_table(finished_run: FinishedRun) -> None:
     done = fedopt("eval", finished_run.path, "--executor", "serial")
     assert done.code == 0
     text = " ".join(done.out.split())  # long titles are wrapped
-    for word in ("test split", "synthetic data", "examples", "50th percentile", "loss"):
+    for word in ("test split", "synthetic data", "examples", "median client", "95th percentile", "loss"):
         assert word in text
+
+
+def test_sample_of_clients_gives_an_estimate_with_an_interval(finished_run: FinishedRun) -> None:
+    words = ("eval", finished_run.path, "--split", "train", "--executor", "serial")
+    measured = json.loads(fedopt(*words, "--sample", WRITERS - 1, "--json").out)
+    everything = json.loads(fedopt(*words, "--json").out)
+    assert (measured["clients"], measured["population"]) == (WRITERS - 1, WRITERS)
+    assert "population" not in everything and "half" not in everything
+    assert abs(measured["accuracy"] - everything["accuracy"]) <= measured["half"]
+    refused(fedopt(*words, "--sample", WRITERS + 1), "sample", f"1 to {WRITERS}")
+    assert "estimated" in fedopt(*words, "--sample", 2).out
 
 
 def test_unknown_split_is_refused(finished_run: FinishedRun) -> None:

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedopt.api.groups import RunGroup
+from fedopt.api.training import shows_progress
 from fedopt.api.tuning import TuningResult
+from fedopt.display.progress import EvaluationProgress
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.runs.discover import find_runs
-from fedopt.runs.evaluation import Evaluation, evaluate_result, evaluate_run
+from fedopt.runs.evaluation import Evaluation, EvaluationOptions, evaluate_result, evaluate_run
 from fedopt.runs.export import write_export
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task, find_task
@@ -25,8 +28,10 @@ def evaluate(
     split: str = "test",
     *,
     task: str | Task | None = None,
+    sample: int | None = None,
     executor: str | None = None,
     workers: int | None = None,
+    progress: bool | None = None,
 ) -> Evaluation:
     """Evaluate a model on every example of a split: the value of each client, and percentiles over clients.
 
@@ -35,11 +40,14 @@ def evaluate(
         split: "test", "train", or another split of imported data, such as "heldout".
         task: the task or its reference, if `run` is a directory and the task was passed to `fedopt.run` as an
             object.
-        executor, workers: as for `fedopt.run`.
+        sample: number of randomly chosen clients, for an estimate with a confidence interval; all by default.
+        executor, workers, progress: as for `fedopt.run`.
     """
-    if isinstance(run, RunResult):
-        return evaluate_result(run, split, executor, workers)
-    return evaluate_run(Path(run), split, executor, workers, None if task is None else find_task(task))
+    with EvaluationProgress(quiet=not shows_progress(progress)) as shown:
+        options = EvaluationOptions(ExecutorOptions(executor, workers), sample, shown.update)
+        if isinstance(run, RunResult):
+            return evaluate_result(run, split, options)
+        return evaluate_run(Path(run), split, options, None if task is None else find_task(task))
 
 
 def export(

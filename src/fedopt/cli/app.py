@@ -52,6 +52,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     runs.algorithms,
     new.new,
 )
+RESUMABLE = ("run", "compare", "sweep", "resume", "reproduce", "data")  # `data get` continues downloads
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(data.app, name="data")
@@ -72,10 +73,16 @@ def main() -> None:
                 raise
         if signals.exit_code is not None:
             with suppress(KeyboardInterrupt):  # nobody may read the message
-                typer.echo(f"interrupted; to resume: {typed_command()}", err=True)
+                typer.echo(f"interrupted; {_describe_rerun()}", err=True)
     exit_code = signals.exit_code or streams.exit_code
     if exit_code is not None:
         sys.exit(exit_code)
+
+
+def _describe_rerun() -> str:
+    """How an interrupted command continues. Commands that only read runs start from the beginning."""
+    is_resumable = any(word in RESUMABLE for word in sys.argv[1:3])
+    return f"{'to resume' if is_resumable else 'nothing is resumed; to repeat'}: {typed_command()}"
 
 
 def _run_command() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.table import Table
 
 from fedopt.analysis.headline import headline
 from fedopt.analysis.seeds import confidence_interval
@@ -115,20 +112,3 @@ def _print_table(records: Sequence[RunRecord]) -> Path:
     print_sentences(console, headline(comparison), "")
     console.print(comparison_table(comparison, width=console.width))
     return comparison.best.record.path
-
-
-def print_evaluation(measured: Mapping[str, Any]) -> None:
-    """The table of `fedopt eval`."""
-    unit = metric_unit(measured["metric"])
-    title = "{run}, round {round}, {split} split, {data} data".format_map(measured)
-    table = Table(title=title)
-    table.add_column("over")
-    table.add_column(unit.name, justify="right")
-    rows = {f"all {measured['examples']:,} examples": measured[measured["metric"]]}
-    rows |= {f"clients, {q}th percentile": v for q, v in measured["percentiles_over_clients"].items()}
-    for name, value in rows.items():
-        table.add_row(name, "-" if value is None else unit.format(value))
-    console = Console()
-    console.print(table)
-    loss = "not finite" if measured["loss"] is None else f"{measured['loss']:.4f}"
-    console.print(f"loss {loss} over {measured['clients']:,} clients", highlight=False)

@@ -215,6 +215,10 @@ def eval(
     split: Annotated[
         str, typer.Option(help="test, train, or another split of the imported data, such as heldout.")
     ] = "test",
+    sample: Annotated[
+        int | None,
+        typer.Option(help="Number of randomly chosen clients, for an estimate with a confidence interval."),
+    ] = None,
     task: OwnTask = None,
     workers: Workers = None,
     executor: ExecutorName = "processes",
@@ -224,10 +228,11 @@ def eval(
     announce_run(run, f"{split} split")
     start_workers_early(executor)
     from fedopt import api
-    from fedopt.cli.printing import print_evaluation
 
-    measured = api.evaluate(run, split, task=task, executor=executor, workers=workers)
-    typer.echo(json.dumps(measured.document())) if as_json else print_evaluation(measured.document())
+    measured = api.evaluate(
+        run, split, task=task, sample=sample, executor=executor, workers=workers, progress=True
+    )
+    typer.echo(json.dumps(measured.document()) if as_json else str(measured))
 
 
 def export(

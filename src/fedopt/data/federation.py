@@ -63,6 +63,15 @@ class Split:
             raise DataError(message, client=self.ids[index])
         return arrays
 
+    def read_clients(self, clients: Sequence[int]) -> tuple[Arrays, list[int]]:
+        """Return the examples of several clients, in ascending order, and the number of each client."""
+        if self.read_rows is None or not self.knows_sizes:
+            parts = [self.client(index) for index in clients]
+            return concatenate_examples(parts), [len(part[0]) for part in parts]
+        sizes = [int(self.sizes[index]) for index in clients]
+        rows = np.concatenate([np.arange(size) for size in sizes])
+        return self.read_rows(np.repeat(clients, sizes), rows), sizes
+
     def gather(self, positions: NDArray[np.int64]) -> Arrays:
         """Return the examples at `positions` of the concatenation of all clients, in ascending order."""
         positions = np.sort(positions)

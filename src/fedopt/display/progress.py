@@ -15,6 +15,8 @@ from fedopt.formatting import format_count, format_duration, metric_unit
 from fedopt.runs.config import Config
 
 _SECONDS_BETWEEN_LINES = 10.0
+_LONG_EVALUATION = 30.0  # seconds
+_SUGGESTED_SAMPLE = 1000  # clients
 _TITLE_WIDTH, _BAR_WIDTH, _SMALLEST_BAR = 12, 24, 8
 _NEEDED_WIDTH = 30  # of count and remaining time, with gaps
 
@@ -148,3 +150,42 @@ class RunProgress:
         rate = (done - first) / (now - start)
         left = self._bar.total - self._before - done
         return f"{rate:.2f} rounds/s", f"{format_duration(left / rate)} left" if left > 0 else ""
+
+
+class EvaluationProgress:
+    """Shows the evaluation of clients: a bar, and an estimate of its duration after the first second."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bar: ProgressBar | None = None
+        self._start = self._last_line = time.monotonic()
+        self._is_estimated = False
+
+    def __enter__(self) -> EvaluationProgress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar:
+            self._bar.__exit__(*error)
+
+    def update(self, done: int, total: int) -> None:
+        """Show `done` of `total` clients. The first call starts the bar."""
+        now = time.monotonic()
+        if self._bar is None:
+            self._bar = ProgressBar("clients", total, self._quiet).__enter__()
+            self._start = self._last_line = now
+        elapsed = now - self._start
+        remaining = f"{format_duration(elapsed * (total - done) / done)} left" if done else ""
+        self._bar.update(done, "" if done else "starting the workers", remaining=remaining)
+        if not self._is_estimated and done and elapsed >= 1:
+            self._is_estimated = True
+            self._log_estimate(elapsed * total / done, total)
+        elif not self._bar.visible and now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._bar.log(f"{done:,} of {total:,} clients, {remaining}")
+
+    def _log_estimate(self, seconds: float, total: int) -> None:
+        assert self._bar is not None
+        text = f"{total:,} clients take about {format_duration(seconds)}"
+        is_long = seconds > _LONG_EVALUATION and total > _SUGGESTED_SAMPLE
+        self._bar.log(text + (f"; --sample {_SUGGESTED_SAMPLE} estimates the result" if is_long else ""))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -10,10 +10,11 @@ from fedopt import rng
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Split
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.worker import EVAL_BATCH, EvaluationSums, SampleJob, SplitJob
+from fedopt.engine.worker import EVAL_BATCH, ClientsJob, EvaluationSums, SampleJob, SplitJob
 
 LONG_INTERVAL = 50  # rounds between evaluations of a long run
 LAST_INTERVAL = 10  # in the last 100 rounds
+MAX_CLIENTS = 64  # of one evaluation job
 _SHARD = 5 * EVAL_BATCH
 
 
@@ -47,24 +48,52 @@ def evaluate_sample(
 def evaluate_clients(
     executor: Executor,
     x: Vector,
-    split: str,
-    clients: int,
+    name: str,
+    split: Split,
     statistics: Vector | None = None,
     own_statistics: Callable[[int], Vector | None] = lambda client: None,
+    clients: Sequence[int] | None = None,
+    on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[EvaluationSums]:
     """Return the sums of each client of a split. Their `means` are the metrics over all examples.
 
-    `own_statistics` returns the running statistics of a client that has its own, else None.
+    Args:
+        executor: an executor that has loaded the problem.
+        x: the model.
+        name: the name of the split in the federation.
+        split: the split.
+        statistics: running statistics of the model.
+        own_statistics: returns the running statistics of a client that has its own, else None.
+        clients: the clients to evaluate, in ascending order; by default all.
+        on_progress: called with the number of evaluated clients.
     """
+    chosen = range(len(split.ids)) if clients is None else clients
     sums: dict[int, EvaluationSums] = {}
-    for index in range(clients):
+    for index in chosen:
         own = own_statistics(index)
         if own is not None:
-            sums[index], _ = next(iter(executor.map([SplitJob(split, index)], (x, own))))
-    jobs = [SplitJob(split, index) for index in range(clients) if index not in sums]
-    for job, (value, _) in zip(jobs, executor.map(jobs, _sent(x, statistics)), strict=True):
-        sums[job.client] = value
-    return [sums[index] for index in range(clients)]
+            sums[index], _ = next(iter(executor.map([SplitJob(name, index)], (x, own))))
+            on_progress(len(sums))
+    blocks = _blocks_of_clients(split, [index for index in chosen if index not in sums])
+    jobs = [ClientsJob(name, block) for block in blocks]
+    for job, (values, _) in zip(jobs, executor.map(jobs, _sent(x, statistics)), strict=True):
+        sums |= zip(job.clients, values, strict=True)
+        on_progress(len(sums))
+    return [sums[index] for index in chosen]
+
+
+def _blocks_of_clients(split: Split, clients: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield clients in groups with enough examples to fill batches. The groups depend on the data only."""
+    block: list[int] = []
+    examples = 0
+    for client in clients:
+        block.append(client)
+        examples += int(split.sizes[client])
+        if examples >= _SHARD or len(block) == MAX_CLIENTS:
+            yield tuple(block)
+            block, examples = [], 0
+    if block:
+        yield tuple(block)
 
 
 def _sent(x: Vector, statistics: Vector | None) -> tuple[Vector, ...]:

@@ -17,6 +17,7 @@ from fedopt.algorithms.base import ClientResult, Round, Vector
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork, tensors
+from fedopt.engine.example_values import LOSS, example_values, sum_by_client
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
 from fedopt.engine.mismatch import broadcasting_refused, compare_examples
 from fedopt.engine.problem import Problem
@@ -52,7 +53,14 @@ class SplitJob(NamedTuple):
     client: int
 
 
-Job = ClientJob | SampleJob | SplitJob
+class ClientsJob(NamedTuple):
+    """Evaluate the model on several clients of a split, whose examples share batches."""
+
+    split: str
+    clients: tuple[int, ...]  # in ascending order
+
+
+Job = ClientJob | SampleJob | SplitJob | ClientsJob
 
 
 class ClientReport(NamedTuple):
@@ -73,6 +81,9 @@ class EvaluationSums(NamedTuple):
     examples: int
     loss: float
     metrics: dict[str, tuple[float, float]]
+
+
+JobResult = ClientReport | EvaluationSums | tuple[EvaluationSums, ...]
 
 
 @contextmanager
@@ -204,7 +215,7 @@ class Worker:
         sent: tuple[Vector, ...],
         kept: tuple[Vector, ...] | None,
         output: Vector | None = None,
-    ) -> tuple[ClientReport | EvaluationSums, tuple[Vector, ...]]:
+    ) -> tuple[JobResult, tuple[Vector, ...]]:
         """Return the result of a job and, for a client, the vectors it returns followed by those it keeps.
 
         `output` is an optional preallocated buffer for the first vector, which can save a copy.
@@ -218,14 +229,17 @@ class Worker:
 
     def _run(
         self, job: Job, sent: tuple[Vector, ...], kept: tuple[Vector, ...] | None, output: Vector | None
-    ) -> tuple[ClientReport | EvaluationSums, tuple[Vector, ...]]:
+    ) -> tuple[JobResult, tuple[Vector, ...]]:
         if isinstance(job, ClientJob):
             return self._train(job, sent, kept, output)
+        received = sent[: 1 if self.flat.statistics is None else 2]
+        if isinstance(job, ClientsJob):
+            return self._evaluate_clients(job, *received), ()
         if isinstance(job, SampleJob):
             arrays = tuple(a[job.start : job.stop] for a in self.sample)
         else:
             arrays = getattr(self.federation, job.split).client(job.client)
-        return self._evaluate(arrays, *sent[: 1 if self.flat.statistics is None else 2]), ()
+        return self._evaluate(arrays, *received), ()
 
     def _locate(self, job: Job, error: FedoptError) -> FedoptError:
         """Name the client whose labels do not match the model."""
@@ -236,7 +250,7 @@ class Worker:
 
     def _data_difference(self, job: Job) -> str:
         """Describe how the examples of a job differ in form from the other split; "" if they do not."""
-        if isinstance(job, SampleJob):
+        if isinstance(job, SampleJob | ClientsJob):
             return compare_examples(self.sample, self.federation.train.client(0), "the first client")
         split = self.federation.train if isinstance(job, ClientJob) else getattr(self.federation, job.split)
         return compare_examples(split.client(job.client), self.sample, "the test set")
@@ -336,11 +350,39 @@ class Worker:
                     what="client",
                 )
 
-    def _evaluate(self, arrays: Arrays, x: Vector, statistics: Vector | None = None) -> EvaluationSums:
+    def _evaluate_clients(
+        self, job: ClientsJob, x: Vector, statistics: Vector | None = None
+    ) -> tuple[EvaluationSums, ...]:
+        """Return the sums of each client. Clients are evaluated one by one if they cannot share batches."""
+        try:
+            arrays, sizes = getattr(self.federation, job.split).read_clients(job.clients)
+            self._bind(x, statistics)
+            values = example_values(self.problem, self.flat.module, arrays, EVAL_BATCH)
+        except Exception:  # evaluating one by one reports the client
+            values = None
+        if values is None:
+            sent = (x,) if statistics is None else (x, statistics)
+            results = [self.run(SplitJob(job.split, client), sent, None)[0] for client in job.clients]
+            return tuple(result for result in results if isinstance(result, EvaluationSums))
+        sums = {name: sum_by_client(value, sizes) for name, value in values.items()}
+        return tuple(
+            EvaluationSums(
+                size,
+                float(sums[LOSS][at]),
+                {name: (float(sums[name][at, 0]), float(sums[name][at, 1])) for name in self.problem.metrics},
+            )
+            for at, size in enumerate(sizes)
+        )
+
+    def _bind(self, x: Vector, statistics: Vector | None) -> None:
+        """Use x, and running statistics if there are any, in the model."""
         self.flat.bind(x)
         if self.flat.statistics is not None:
             self.flat.statistics.write(self.flat.statistics.initial if statistics is None else statistics)
         self.flat.module.eval()
+
+    def _evaluate(self, arrays: Arrays, x: Vector, statistics: Vector | None = None) -> EvaluationSums:
+        self._bind(x, statistics)
         n, loss = len(arrays[0]), 0.0
         sums = {name: np.zeros(2) for name in self.problem.metrics}
         with torch.no_grad():

@@ -18,11 +18,12 @@ from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import EvaluationSums, single_thread
-from fedopt.errors import unknown
+from fedopt.errors import ConfigError, unknown
 from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import read_statistics
+from fedopt.runs.cluster_sampling import choose_clients, ratio_half_width
 from fedopt.runs.config import Config
 from fedopt.runs.load import load
 from fedopt.runs.metrics_log import finite_or_none
@@ -46,6 +47,8 @@ class Evaluation(NotebookDisplay):
     examples: int
     values: dict[str, float | None]  # loss and metrics over all examples
     by_client: dict[str, float | None]  # the main metric of each client; None if it is undefined there
+    half_width: float | None = None  # of the 95 % interval of the main metric, for a sample of clients
+    population: int | None = None  # clients of the split, if only a sample was evaluated
 
     @property
     def value(self) -> float | None:
@@ -74,33 +77,58 @@ class Evaluation(NotebookDisplay):
             "metric": self.metric,
             **self.values,
             "percentiles_over_clients": {str(q): value for q, value in self.percentiles.items()},
+            **({} if self.population is None else {"half": self.half_width, "population": self.population}),
         }
 
     def table(self) -> TextTable:
         """The metric over all examples and its percentiles over clients."""
         unit = metric_unit(self.metric)
-        rows = {f"all {self.examples:,} examples": self.value}
-        rows |= {f"clients, {q}th percentile": value for q, value in self.percentiles.items()}
-        loss = "not finite" if self.loss is None else f"{self.loss:.4f}"
+        value = ABSENT if self.value is None else unit.format(self.value, self.half_width)
+        rows = [["all examples" if self.population is None else "all examples, estimated", value]]
+        for q, percentile in self.percentiles.items():
+            name = "median client" if q == 50 else f"client at the {q}th percentile"
+            rows.append([name, ABSENT if percentile is None else unit.format(percentile)])
         return TextTable(
             f"{self.run}, round {self.round}, {self.split} split, {self.data} data",
-            ["over", unit.name],
-            [[name, ABSENT if value is None else unit.format(value)] for name, value in rows.items()],
-            f"loss {loss} over {len(self.by_client):,} clients",
+            ["", unit.name],
+            rows,
+            self._note(),
+        )
+
+    def _note(self) -> str:
+        loss = "not finite" if self.loss is None else f"{self.loss:.4f}"
+        clients = f"{len(self.by_client):,}"
+        if self.population is None:
+            return f"loss {loss}; {self.examples:,} examples of {clients} clients"
+        return (
+            f"loss {loss}; {self.examples:,} examples of {clients} randomly chosen of {self.population:,} "
+            "clients; ±: 95 % confidence interval"
         )
 
     def __str__(self) -> str:
         return str(self.table())
 
 
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How a model is evaluated.
+
+    `sample` is the number of randomly chosen clients; None: all clients. `on_progress` is called with the
+    number of evaluated clients and the number of all.
+    """
+
+    executor: ExecutorOptions = ExecutorOptions()
+    sample: int | None = None
+    on_progress: Callable[[int, int], None] = lambda done, total: None
+
+
 def evaluate_run(
     run: Path,
     split: str = "test",
-    executor: str | None = None,
-    workers: int | None = None,
+    options: EvaluationOptions = EvaluationOptions(),  # noqa: B008
     task: Task | None = None,
 ) -> Evaluation:
-    """Measure the newest model of a run directory on all clients of `split`.
+    """Measure the newest model of a run directory on the clients of `split`.
 
     `task` is needed if the run was started with a task object.
     """
@@ -110,12 +138,15 @@ def evaluate_run(
     with _open_split(task, loaded.config, split) as (problem, name):
         problem = replace(problem, fixed=fixed)
         own = _own_statistics(loaded.config.buffers, split, run, loaded.round)
-        parts = _measure(problem, loaded.x, name, executor, workers, own)
-    return _evaluation(str(run), loaded.round, split, loaded.config.data["source"], task.metric, parts)
+        parts, population = _measure(problem, loaded.x, name, options, own)
+    source = loaded.config.data["source"]
+    return _evaluation(str(run), loaded.round, split, source, task.metric, parts, population)
 
 
 def evaluate_result(
-    result: RunResult, split: str = "test", executor: str | None = None, workers: int | None = None
+    result: RunResult,
+    split: str = "test",
+    options: EvaluationOptions = EvaluationOptions(),  # noqa: B008
 ) -> Evaluation:
     """Measure the model of a result in memory."""
     if split not in _COMMON_SPLITS:
@@ -123,9 +154,9 @@ def evaluate_result(
             "split", split, _COMMON_SPLITS, also="another split of a run directory with imported data"
         )
     own = _own_statistics(result.problem.buffers, split, result.path, result.rounds)
-    parts = _measure(result.problem, result.x, split, executor, workers, own)
+    parts, population = _measure(result.problem, result.x, split, options, own)
     run = f"{result.task}, {result.algorithm}" if result.path is None else str(result.path)
-    return _evaluation(run, result.rounds, split, result.data, result.metric, parts)
+    return _evaluation(run, result.rounds, split, result.data, result.metric, parts, population)
 
 
 def _own_statistics(
@@ -144,22 +175,48 @@ def _measure(
     problem: Problem,
     x: Vector,
     split: str,
-    executor: str | None,
-    workers: int | None,
+    options: EvaluationOptions,
     own: Callable[[int], Vector | None],
-) -> dict[str, EvaluationSums]:
-    """The sums of each client of a split of the problem's federation."""
+) -> tuple[dict[str, EvaluationSums], int]:
+    """Return the sums of each evaluated client by its id, and the number of clients of the split."""
     federation = problem.federation()
     clients = getattr(federation, split)
-    with open_executor(ExecutorOptions(executor, workers)) as opened, single_thread():
+    population = len(clients.ids)
+    chosen = list(range(population))
+    if options.sample is not None:
+        if not 1 <= options.sample <= population:
+            raise ConfigError(
+                f"sample is {options.sample}; allowed: 1 to {population}, the clients of the {split} split",
+                keys=("sample",),
+            )
+        chosen = choose_clients(population, options.sample)
+    options.on_progress(0, len(chosen))
+    with open_executor(options.executor) as opened, single_thread():
         opened.load(problem, federation, clients.gather(np.arange(1)))
-        parts = evaluate_clients(opened, x, split, len(clients.ids), own_statistics=own)
-    return dict(zip(map(str, clients.ids), parts, strict=True))
+        parts = evaluate_clients(
+            opened,
+            x,
+            split,
+            clients,
+            own_statistics=own,
+            clients=chosen,
+            on_progress=lambda done: options.on_progress(done, len(chosen)),
+        )
+    return {str(clients.ids[at]): part for at, part in zip(chosen, parts, strict=True)}, population
 
 
 def _evaluation(
-    run: str, round: int, split: str, data: str, metric: str, parts: Mapping[str, EvaluationSums]
+    run: str,
+    round: int,
+    split: str,
+    data: str,
+    metric: str,
+    parts: Mapping[str, EvaluationSums],
+    population: int,
 ) -> Evaluation:
+    is_sample = len(parts) < population
+    pairs = [part.metrics.get(metric, (part.loss, part.examples)) for part in parts.values()]
+    half_width = ratio_half_width(pairs, population) if is_sample else None
     return Evaluation(
         run,
         round,
@@ -169,6 +226,8 @@ def _evaluation(
         sum(part.examples for part in parts.values()),
         {name: finite_or_none(value) for name, value in means(parts.values()).items()},
         {client: finite_or_none(means([part])[metric]) for client, part in parts.items()},
+        half_width,
+        population if is_sample else None,
     )
 
 

@@ -115,7 +115,7 @@ def _train(
                 return recorder.pause("stopped")
     if executor.fallback_reason:
         log(f"clients were trained one after the other: {executor.fallback_reason}")
-    return finish_run(run, executor, began, log)
+    return finish_run(run, executor, began, log, on_phase)
 
 
 def _call(on_step: Callback, step: Step, recorder: RunRecorder) -> object:
@@ -126,7 +126,9 @@ def _call(on_step: Callback, step: Step, recorder: RunRecorder) -> object:
         raise
 
 
-def finish_run(run: OpenedRun, executor: Executor, began: float, log: Log) -> RunResult:
+def finish_run(
+    run: OpenedRun, executor: Executor, began: float, log: Log, on_phase: Log = no_log
+) -> RunResult:
     """Record the final result, after the last round or early stopping. `began` is the time of the start."""
     recorder, stop, message = run.recorder, run.recorder.config.stop, ""
     done = recorder.position.round
@@ -134,14 +136,25 @@ def finish_run(run: OpenedRun, executor: Executor, began: float, log: Log) -> Ru
         recorder.checkpoint()
         message = f"early stopping: {stop.metric} has not improved in {stop.patience} evaluations"
         log(f"{message}; stopped after round {done}")
-    full_test = _measure_full_test(run, executor, log) if recorder.config.eval.final == "full" else None
+    is_full = recorder.config.eval.final == "full"
+    full_test = _measure_full_test(run, executor, log, on_phase) if is_full else None
     recorder.seconds = time.monotonic() - began
     return recorder.finish(full_test, message)
 
 
-def _measure_full_test(run: OpenedRun, executor: Executor, log: Log) -> dict[str, float | None]:
-    clients, state = len(run.data.federation.test.ids), run.recorder.position.state
+def _measure_full_test(
+    run: OpenedRun, executor: Executor, log: Log, on_phase: Log
+) -> dict[str, float | None]:
+    split, state = run.data.federation.test, run.recorder.position.state
+    clients = len(split.ids)
     log(f"measuring the full test set of {clients:,} clients")
     with single_thread():
-        parts = evaluate_clients(executor, state.x, "test", clients, running_statistics(state))
+        parts = evaluate_clients(
+            executor,
+            state.x,
+            "test",
+            split,
+            running_statistics(state),
+            on_progress=lambda done: on_phase(f"full test set, {done:,} of {clients:,} clients"),
+        )
     return {name: finite_or_none(value) for name, value in means(parts).items()}
