@@ -71,7 +71,7 @@ class Child:
 
     def kill(self, target: str, generator: random.Random) -> bool:
         """Kill the main process, one worker or all processes. Return whether there was one to kill."""
-        workers = [pid for pid in process_tree(self.pid) if pid != self.pid]
+        workers = [pid for pid in process_tree(self.pid) if pid != self.pid and not _is_tracker(pid)]
         if target == "worker":
             if not workers:
                 return False
@@ -92,6 +92,14 @@ class Child:
 
     def output(self) -> str:
         return self._log.read_text(errors="replace")
+
+
+def _is_tracker(pid: int) -> bool:
+    """Whether a process only tracks resources for Python; it belongs to no command."""
+    try:
+        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
 
 
 def _exit_with_code_of(run: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections import namedtuple
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fedopt.engine.executors.processes import Processes
 from fedopt.engine.executors.worker_process import WorkerProcess
 from fedopt.engine.loop import Step
 from fedopt.engine.stopped_processes import is_stopped
+from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import WorkerError
 
 pytestmark = pytest.mark.xdist_group("workers")
@@ -120,6 +122,23 @@ def test_repeated_kills_during_the_start_are_reported_with_their_signal(
         assert "__main__" not in str(caught.value)
     finally:
         executor.close()
+
+
+def test_worker_starts_although_its_server_was_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first attempts find a server that dies before it has started the worker."""
+    from fedopt.engine.executors import worker_process
+
+    servers: list[int] = []
+
+    def start_and_kill_server() -> None:
+        start_worker_server()
+        if len(servers) < 2:
+            servers.append(forkserver._forkserver._forkserver_pid)
+            os.kill(servers[-1], signal.SIGKILL)
+
+    monkeypatch.setattr(worker_process, "start_worker_server", start_and_kill_server)
+    WorkerProcess().stop()
+    assert len(set(servers)) == 2
 
 
 Usage = namedtuple("Usage", "total used free")

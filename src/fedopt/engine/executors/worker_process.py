@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 import traceback
+from contextlib import closing
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 import torch
@@ -18,18 +21,24 @@ from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import FedoptError, WorkerError
 
 _SECONDS_TO_END = 5
+_ATTEMPTS_TO_START, _SECONDS_BETWEEN_ATTEMPTS = 5, 0.2
 
 
 class WorkerProcess:
     """A worker process and the connection to it."""
 
     def __init__(self) -> None:
-        start_worker_server()
-        context = multiprocessing.get_context("forkserver")
-        self.connection, other_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other_end,), daemon=True)
-        self.process.start()
-        other_end.close()
+        for attempt in range(_ATTEMPTS_TO_START):
+            try:
+                self.connection, self.process = _start()
+                break
+            except (EOFError, OSError) as error:  # the server has died, or a limit is reached
+                if attempt == _ATTEMPTS_TO_START - 1:
+                    reason = getattr(error, "strerror", None) or "its server has ended"
+                    raise WorkerError(
+                        f"cannot start a worker process: {reason}; use fewer workers, or the serial executor"
+                    ) from error
+                time.sleep(_SECONDS_BETWEEN_ATTEMPTS)  # until the end of the server is noticed
         self.job: int | None = None  # number of its current job
 
     @property
@@ -63,6 +72,21 @@ class WorkerProcess:
             self.process.kill()
         continue_stopped([self.pid])
         self.end()
+
+
+def _start() -> tuple[Connection[Any, Any], ForkServerProcess]:
+    """Start a process that serves the other end of a connection."""
+    start_worker_server()
+    context = multiprocessing.get_context("forkserver")
+    connection, other_end = context.Pipe()
+    with closing(other_end):
+        process = context.Process(target=_serve, args=(other_end,), daemon=True)
+        try:
+            process.start()
+        except BaseException:
+            connection.close()
+            raise
+    return connection, process
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
