@@ -10,7 +10,8 @@ from fedopt import rng
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Split
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.worker import EVAL_BATCH, ClientsJob, EvaluationSums, SampleJob, SplitJob
+from fedopt.engine.model_evaluation import EVAL_BATCH, EvaluationSums
+from fedopt.engine.worker import ClientsJob, SampleJob, SplitJob
 
 LONG_INTERVAL = 50  # rounds between evaluations of a long run
 LAST_INTERVAL = 10  # in the last 100 rounds

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from math import isfinite
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
-from fedopt.engine.client import ClientWork, tensors
-from fedopt.engine.example_values import LOSS, example_values, sum_by_client
+from fedopt.engine.client import ClientWork
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
-from fedopt.engine.mismatch import broadcasting_refused, compare_examples
+from fedopt.engine.mismatch import compare_examples
+from fedopt.engine.model_evaluation import (
+    EVAL_BATCH,
+    EvaluationSums,
+    evaluate_clients_together,
+    evaluate_examples,
+)
 from fedopt.engine.problem import Problem
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import FedoptError, ModelError, WorkerError
@@ -27,9 +31,6 @@ from fedopt.models.capabilities import self_updating_layers
 from fedopt.models.fixed_state import FixedState, describe_parameters
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import SparseRows
-from fedopt.tasks.batch import call_model, count_examples, has_nan
-
-EVAL_BATCH = 100  # examples, as in the authors' code; fixed, because the sum depends on the batches
 
 
 class ClientJob(NamedTuple):
@@ -73,14 +74,6 @@ class ClientReport(NamedTuple):
     loss: float  # sum over the processed examples
     finite: bool  # whether the loss and all returned and kept vectors are finite
     rows: SparseRows | None = None  # the rows of the model that its vectors hold; None: all of them
-
-
-class EvaluationSums(NamedTuple):
-    """Sums over some examples: the loss, and numerator and denominator of each metric."""
-
-    examples: int
-    loss: float
-    metrics: dict[str, tuple[float, float]]
 
 
 JobResult = ClientReport | EvaluationSums | tuple[EvaluationSums, ...]
@@ -165,16 +158,6 @@ def build_module(problem: Problem) -> nn.Module:
     if problem.fixed is not None:
         problem.fixed.apply(module)
     return module
-
-
-def _metric_sums(name: str, value: Any) -> list[float]:
-    """Return the sums of numerator and denominator of a metric."""
-    if not (isinstance(value, tuple) and len(value) == 2 and all(isinstance(v, Tensor) for v in value)):
-        raise ModelError(
-            f"the metric {name!r} must return two tensors, the numerator and the denominator of each example",
-            what=name,
-        )
-    return [float(part.cpu().double().sum()) for part in value]
 
 
 def one_line(error: Exception) -> str:
@@ -357,22 +340,16 @@ class Worker:
         try:
             arrays, sizes = getattr(self.federation, job.split).read_clients(job.clients)
             self._bind(x, statistics)
-            values = example_values(self.problem, self.flat.module, arrays, EVAL_BATCH)
-        except Exception:  # evaluating one by one reports the client
-            values = None
-        if values is None:
-            sent = (x,) if statistics is None else (x, statistics)
-            results = [self.run(SplitJob(job.split, client), sent, None)[0] for client in job.clients]
-            return tuple(result for result in results if isinstance(result, EvaluationSums))
-        sums = {name: sum_by_client(value, sizes) for name, value in values.items()}
-        return tuple(
-            EvaluationSums(
-                size,
-                float(sums[LOSS][at]),
-                {name: (float(sums[name][at, 0]), float(sums[name][at, 1])) for name in self.problem.metrics},
+            results = evaluate_clients_together(
+                self.problem, self.flat.module, arrays, sizes, self.evaluation_batch
             )
-            for at, size in enumerate(sizes)
-        )
+        except Exception:  # evaluating one by one reports the client
+            results = None
+        if results is None:
+            sent = (x,) if statistics is None else (x, statistics)
+            single = [self.run(SplitJob(job.split, client), sent, None)[0] for client in job.clients]
+            results = tuple(result for result in single if isinstance(result, EvaluationSums))
+        return results
 
     def _bind(self, x: Vector, statistics: Vector | None) -> None:
         """Use x, and running statistics if there are any, in the model."""
@@ -383,24 +360,7 @@ class Worker:
 
     def _evaluate(self, arrays: Arrays, x: Vector, statistics: Vector | None = None) -> EvaluationSums:
         self._bind(x, statistics)
-        n, loss = len(arrays[0]), 0.0
-        sums = {name: np.zeros(2) for name in self.problem.metrics}
-        with torch.no_grad():
-            for start in range(0, n, self.evaluation_batch):
-                rows = slice(start, start + self.evaluation_batch)
-                inputs, targets = self.problem.prepare(tensors(arrays, rows), None)
-                outputs = call_model(self.flat.module, inputs)
-                first_check = broadcasting_refused() if start == 0 else nullcontext()
-                with first_check:
-                    losses = self.problem.losses(outputs, targets)
-                examples = count_examples(targets)
-                part = float(losses.cpu().double().sum()) if losses.ndim else float(losses) * examples
-                loss += part
-                # A metric can be a valid number for outputs that are not, such as the largest of NaN scores.
-                undefined = not isfinite(part) and has_nan(outputs)
-                for name, metric in self.problem.metrics.items():
-                    sums[name] += np.nan if undefined else _metric_sums(name, metric(outputs, targets))
-        return EvaluationSums(n, loss, {name: (float(a), float(b)) for name, (a, b) in sums.items()})
+        return evaluate_examples(self.problem, self.flat.module, arrays, self.evaluation_batch)
 
     def _check_fixed(self, before: dict[str, tuple[int, int]]) -> None:
         after = self.flat.fixed_versions()

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedopt.algorithms.base import Round
 from fedopt.engine.evaluate import fixed_sample, is_evaluated
-from fedopt.engine.worker import EVAL_BATCH, ClientJob, SampleJob, Worker, initial_vector, single_thread
+from fedopt.engine.model_evaluation import EVAL_BATCH
+from fedopt.engine.worker import ClientJob, SampleJob, Worker, initial_vector, single_thread
 from fedopt.reproduction.data_sources import dataset_sizes
 from fedopt.reproduction.plan import PlannedRun
 from fedopt.reproduction.published import ADAPTIVE, DATASET_BY_TASK, DATASETS, SCAFFOLD, paper_settings

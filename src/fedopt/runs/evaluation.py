@@ -16,8 +16,9 @@ from fedopt.data.store import open_store
 from fedopt.data.store.split_alias import with_test_split
 from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors import ExecutorOptions, open_executor
+from fedopt.engine.model_evaluation import EvaluationSums
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import EvaluationSums, single_thread
+from fedopt.engine.worker import single_thread
 from fedopt.errors import ConfigError, unknown
 from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, STACKED_CLIENTS, UNEQUAL_STEPS
+from fedopt.engine.model_evaluation import EVAL_BATCH
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.batches import (
     ClientBatches,
@@ -35,7 +36,7 @@ from fedopt.engine.stacked.model import StackedModel
 from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batches
 from fedopt.engine.stacked.steps import StackedSteps
 from fedopt.engine.stacked.work import StackedWork
-from fedopt.engine.worker import EVAL_BATCH, ClientJob, Worker, one_line
+from fedopt.engine.worker import ClientJob, Worker, one_line
 from fedopt.models.capabilities import declares, has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
