@@ -31,7 +31,8 @@ LAYERS = [
     {"engine"},
     {"algorithms", "tasks", "partition"},
     {"models", "data"},
-    {"files", "references", "documents"},
+    {"remote"},
+    {"files", "references", "documents", "cache"},
     {"formatting", "text_table", "rng", "errors", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}

@@ -6,6 +6,7 @@
         ConfigError        invalid configuration keys or values: keys
         DataError          a file or dataset that cannot be used: path, client, line, column
         RunDirectoryError  a directory that cannot be used for a run: path
+        RemoteDirectoryError  a URL that cannot be read or written, or is in use: url
         ModelError         a model, loss or algorithm that breaks its contract: what, client, round
         UserCodeError      a user's module or function failed: reference, path, line
         ClusterError       a Ray cluster that cannot be used: address, nodes
@@ -15,6 +16,7 @@
         Diverged           the updates are no longer finite: round, clients
         WorkerError        a worker process failed: client, round
         DiskError          a file cannot be written or the disk is full: path
+        UploadError        a finished run could not be copied to its URL: url, path
 
 Tests and callers use the class and its attributes. The text is for people and may change.
 """
@@ -79,6 +81,14 @@ class RunDirectoryError(UserError):
     def __init__(self, message: str, *, path: Path | str | None = None) -> None:
         super().__init__(message)
         self.path = None if path is None else Path(path)
+
+
+class RemoteDirectoryError(UserError):
+    """A URL cannot be read or written, or another process uses it."""
+
+    def __init__(self, message: str, *, url: str = "") -> None:
+        super().__init__(message)
+        self.url = url
 
 
 class ModelError(UserError):
@@ -152,6 +162,15 @@ class DiskError(RunError):
 
     def __init__(self, message: str, *, path: Path | str | None = None) -> None:
         super().__init__(message)
+        self.path = None if path is None else Path(path)
+
+
+class UploadError(RunError):
+    """The local copy of a run could not be copied to its URL. `path` is the local copy."""
+
+    def __init__(self, message: str, *, url: str = "", path: Path | str | None = None) -> None:
+        super().__init__(message)
+        self.url = url
         self.path = None if path is None else Path(path)
 
 

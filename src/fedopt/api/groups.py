@@ -20,6 +20,7 @@ from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import write_atomically
 from fedopt.references import file_name
+from fedopt.remote.location import local_path
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.config import short_digest
 from fedopt.runs.loggers import check_loggers, create_loggers, other_loggers
@@ -144,7 +145,7 @@ def compare(
     return compare_requests(
         requests,
         seeds=None if seeds is None else list(seeds),
-        out=None if out is None else Path(out),
+        out=None if out is None else local_path(out, "out"),
         progress=shows_progress(progress),
     )
 

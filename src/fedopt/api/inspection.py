@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from fedopt.api.groups import RunGroup
@@ -13,13 +14,14 @@ from fedopt.api.tuning import TuningResult
 from fedopt.display.progress import EvaluationProgress
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
+from fedopt.remote.location import Location, StrPath, local_path, parse_location
 from fedopt.runs.discover import find_runs
 from fedopt.runs.evaluation import Evaluation, EvaluationOptions, evaluate_result, evaluate_run
 from fedopt.runs.export import write_export
+from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task, find_task
 
-StrPath = str | os.PathLike[str]
 AnyRun = StrPath | RunResult | RunGroup | TuningResult
 
 
@@ -36,7 +38,7 @@ def evaluate(
     """Evaluate a model on every example of a split: the value of each client, and percentiles over clients.
 
     Args:
-        run: a result of `fedopt.run`, or a run directory (its newest checkpoint is used).
+        run: a result of `fedopt.run`, or a run directory or its URL (its newest checkpoint is used).
         split: "test", "train", or another split of imported data, such as "heldout".
         task: the task or its reference, if `run` is a directory and the task was passed to `fedopt.run` as an
             object.
@@ -47,7 +49,8 @@ def evaluate(
         options = EvaluationOptions(ExecutorOptions(executor, workers), sample, shown.update)
         if isinstance(run, RunResult):
             return evaluate_result(run, split, options)
-        return evaluate_run(Path(run), split, options, None if task is None else find_task(task))
+        found = None if task is None else find_task(task)
+        return evaluate_run(parse_location(run), split, options, found)
 
 
 def export(
@@ -56,17 +59,20 @@ def export(
     """Write a run's model as safetensors with the module's parameter names, and a model card.
 
     Args:
-        run: a run directory, or a result that has one.
-        to: directory for the files; `RUN/export` by default.
+        run: a run directory or its URL, or a result that has one.
+        to: directory for the files; by default `RUN/export`, or `export` here for a URL.
         task: the task or its reference, if it was passed to `fedopt.run` as an object.
 
     Returns:
         The paths of the files.
     """
-    path = _run_directory(run)
-    if task is None and isinstance(run, RunResult):
-        return write_export(path, Path(to or path / "export"), run.model)
-    return write_export(path, Path(to or path / "export"), None if task is None else find_task(task).model)
+    location = _run_directory(run)
+    default = location / "export" if isinstance(location, Path) else Path("export")
+    directory = default if to is None else local_path(to, "to")
+    with downloaded(location, checkpoints=True) as path:
+        if task is None and isinstance(run, RunResult):
+            return write_export(path, directory, run.model)
+        return write_export(path, directory, None if task is None else find_task(task).model)
 
 
 def report(
@@ -75,42 +81,45 @@ def report(
     """Write a self-contained HTML page about runs of one task, and return its path.
 
     Args:
-        runs: results, run directories, or directories that contain runs.
-        output: the file; by default report.html in the directory, or here for several.
+        runs: results, run directories, directories that contain runs, or their URLs.
+        output: the file; by default report.html in the directory, or here for several and for URLs.
         title: the headline.
     """
     if isinstance(runs, str | os.PathLike | RunResult | RunGroup | TuningResult):
         runs = [runs]
-    paths = [_directory(run) for run in runs]
-    page, damaged = write_page(paths, None if output is None else Path(output), title)
+    locations = [_directory(run) for run in runs]
+    page, damaged = write_page(locations, None if output is None else local_path(output, "output"), title)
     for message in damaged:
         warnings.warn(f"left out: {message}", stacklevel=2)
     return page
 
 
-def _directory(run: AnyRun) -> Path:
+def _directory(run: AnyRun) -> Location:
     return run.out if isinstance(run, RunGroup | TuningResult) else _run_directory(run)
 
 
-def _run_directory(run: StrPath | RunResult) -> Path:
+def _run_directory(run: StrPath | RunResult) -> Location:
     if not isinstance(run, RunResult):
-        return Path(run)
+        return parse_location(run)
     if run.path is None:
         raise RunDirectoryError("this result has no run directory; pass out=DIRECTORY to fedopt.run")
     return run.path
 
 
 def write_page(
-    paths: Sequence[Path], output: Path | None = None, title: str | None = None
+    locations: Sequence[Location], output: Path | None = None, title: str | None = None
 ) -> tuple[Path, list[str]]:
-    """Write an HTML page about all runs at or under `paths`.
+    """Write an HTML page about all runs at or under `locations`.
 
     Return the path of the page, and a message for each damaged run that was left out.
     """
-    records, damaged = find_runs(paths)
-    if not records:
-        raise RunDirectoryError(f"no run can be read: {'; '.join(damaged)}", path=paths[0])
-    page = output or (paths[0] if len(paths) == 1 else Path()) / "report.html"
+    with ExitStack() as copies:
+        paths = [copies.enter_context(downloaded(one, checkpoints=False)) for one in locations]
+        records, damaged = find_runs(paths)
+        if not records:
+            raise RunDirectoryError(f"no run can be read: {'; '.join(damaged)}", path=paths[0])
+    only = locations[0] if len(locations) == 1 else None
+    page = output or (only if isinstance(only, Path) else Path()) / "report.html"
     if page.is_dir():
         raise RunDirectoryError(
             f"{page} is a directory; name a file, such as {page / 'report.html'}", path=page

@@ -17,13 +17,17 @@ from fedopt.documents import parse_json, read_regular_file
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.references import is_reference
+from fedopt.remote.directory import RemoteDirectory
+from fedopt.remote.location import Location, RemoteUrl, parse_location
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import read_config
 from fedopt.runs.discover import SWEEP
+from fedopt.runs.lease import remove_lease
 from fedopt.runs.loggers import create_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.records import read_run
+from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
 from fedopt.tasks import TASKS, find_task
 from fedopt.tuning.command import sweep as run_sweep
@@ -37,6 +41,7 @@ def resume(
     workers: int | None = None,
     ray_address: str | None = None,
     progress: bool | None = None,
+    take_over: bool = False,
 ) -> RunResult | RunGroup | TuningResult:
     """Continue an unfinished run, comparison or sweep.
 
@@ -44,13 +49,15 @@ def resume(
     is resumed by the call that started it.
 
     Args:
-        directory: a run directory, or the directory of a comparison or a sweep.
+        directory: a run directory or its URL, or the directory of a comparison or a sweep.
         executor, workers, ray_address, progress: as for `fedopt.run`.
+        take_over: with a URL, do not wait for a process on another machine that writes to it. If it still
+            runs, it stops before its next upload.
     """
-    path = Path(directory)
+    path = parse_location(directory)
     options = ExecutorOptions(executor, workers, ray_address=ray_address)
-    if (path / "config.toml").is_file():
-        return _resume_run(path, options, shows_progress(progress))
+    if isinstance(path, RemoteUrl) or (path / "config.toml").is_file():
+        return _resume_run(path, options, shows_progress(progress), take_over)
     if (path / SWEEP).is_file():
         return _resume_sweep(path, options, shows_progress(progress))
     if (path / GROUP).is_file():
@@ -60,7 +67,25 @@ def resume(
     )
 
 
-def _resume_run(path: Path, executor: ExecutorOptions, progress: bool) -> RunResult:
+def _resume_run(out: Location, executor: ExecutorOptions, progress: bool, take_over: bool) -> RunResult:
+    with downloaded(out, checkpoints=False) as path:
+        prepared, command = _prepare_recorded(path)
+    if take_over and isinstance(out, RemoteUrl):
+        remove_lease(RemoteDirectory(out))
+    return run_prepared(
+        prepared,
+        executor,
+        out=out,
+        command=command,
+        loggers=create_loggers(_recorded_loggers(command)),
+        progress=progress,
+    )
+
+
+def _prepare_recorded(path: Path) -> tuple[PreparedRun, str]:
+    """Prepare the run that a directory records. Return its command too."""
+    if not (path / "config.toml").is_file():
+        raise RunDirectoryError(f"{path} is not a run directory; only single runs resume at a URL", path=path)
     config, command = read_config(path / "config.toml"), str(read_run(path).info.get("command", ""))
     _check_names(path, config.task, [config.algorithm])
     if config.init != "seed" and not checkpoints.rounds(path / "checkpoints"):
@@ -70,14 +95,7 @@ def _resume_run(path: Path, executor: ExecutorOptions, progress: bool) -> RunRes
         )
     task = find_task(config.task)
     prepared = PreparedRun(config, build_problem(task, config), task.better, None)
-    return run_prepared(
-        prepared,
-        executor,
-        out=path,
-        command=command,
-        loggers=create_loggers(_recorded_loggers(command)),
-        progress=progress,
-    )
+    return prepared, command
 
 
 def _recorded_loggers(command: str) -> list[str]:

@@ -18,6 +18,7 @@ from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError
 from fedopt.files import no_log
 from fedopt.references import file_name
+from fedopt.remote.location import Location, parse_location
 from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
@@ -68,7 +69,7 @@ def run(
             does not use the workers. With "vectorised", clients train many at a time; results are equal up
             to rounding. With "ray", clients train on a Ray cluster.
         workers: number of worker processes; one per core by default.
-        out: run directory. An existing run is resumed.
+        out: run directory, or its URL such as "s3://bucket/run". An existing run is resumed.
         init: safetensors file with the initial weights.
         callback: a function, or several, called with a `Step` after every round and once before the first
             round of a new run. `step.evaluation` has the metrics if the model was evaluated, otherwise
@@ -102,7 +103,7 @@ def run(
     return run_prepared(
         request.prepare(),
         request.executor,
-        out=None if out is None else Path(out),
+        out=None if out is None else parse_location(out),
         callback=callback,
         tensorboard=tensorboard,
         loggers=loggers,
@@ -128,7 +129,7 @@ def run_prepared(
     prepared: PreparedRun,
     executor: ExecutorOptions,
     *,
-    out: Path | None = None,
+    out: Location | None = None,
     command: str = "",
     callback: Callback | Sequence[Callback] | None = None,
     tensorboard: bool = False,
@@ -149,7 +150,7 @@ def run_prepared(
 def execute_run(
     prepared: PreparedRun,
     executor: Executor,
-    out: Path | None,
+    out: Location | None,
     command: str,
     tensorboard: bool,
     progress: RunProgress | None = None,

@@ -14,6 +14,7 @@ from fedopt.display.table import to_text_table
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import ConfigError
 from fedopt.references import find_reference
+from fedopt.remote.location import local_path
 from fedopt.runs.loggers import other_loggers
 from fedopt.tasks import Task
 from fedopt.text_table import NotebookDisplay, TextTable
@@ -142,7 +143,7 @@ def sweep(
     )
     if not request.is_importable:
         request = _by_reference(request)
-    path = None if out is None else Path(out)
+    path = None if out is None else local_path(out, "out")
     options = ExecutorOptions(executor, workers, ray_address=ray_address)
     return TuningResult(run_sweep(request, options, path, quiet=not shows_progress(progress)))
 

@@ -71,9 +71,10 @@ def with_import_options(command: Callable[..., None]) -> Callable[..., None]:
 @app.command("list")
 def list_datasets() -> None:
     """List the datasets and whether they are imported."""
+    from fedopt.cache import data_directory
     from fedopt.data.importing.datasets import DATASETS
     from fedopt.data.store import is_store
-    from fedopt.data.store.locations import data_directory, store_directory
+    from fedopt.data.store.locations import store_directory
 
     for name, dataset in DATASETS.items():
         state = "imported" if is_store(store_directory(name)) else "not imported"

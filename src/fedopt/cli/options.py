@@ -28,7 +28,7 @@ OwnTask = Annotated[
         "--task", help="The task, if the run was started from Python with an object.", metavar="MODULE:NAME"
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+RunArgument = Annotated[Path, typer.Argument(help="A run directory or its URL.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Total number of rounds; default: the task's own number.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
 Seeds = Annotated[
@@ -67,9 +67,9 @@ RayGpus = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        help="Data of a built-in task: 'synthetic' (default), an imported dataset (see `fedopt data list`) "
-        "or its directory.",
-        metavar="NAME|DIR",
+        help="Data of a built-in task: 'synthetic' (default), an imported dataset (see `fedopt data list`), "
+        "its directory or its URL.",
+        metavar="NAME|DIR|URL",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

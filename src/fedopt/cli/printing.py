@@ -36,10 +36,10 @@ def result_text(result: RunResult) -> str:
         *(f"  {name:<{name_width}}  {value:>{value_width}}  {note}" for name, value, note in rows),
         f"  {result.params:,} parameters, x sha256 {result.x_sha256[:16]}",
     ]
-    if result.path is not None:
-        run = shlex.quote(str(result.path))
+    if result.location is not None:
+        run = shlex.quote(result.location)
         lines += [
-            f"  run: {result.path}",
+            f"  run: {result.location}",
             f"next: fedopt eval {run}; fedopt report {run}; fedopt export {run}",
         ]
     return "\n".join(lines)

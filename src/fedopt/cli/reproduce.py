@@ -18,6 +18,7 @@ from fedopt.cli.options import (
     parse_seed_option,
 )
 from fedopt.errors import UserError, unknown
+from fedopt.remote.location import local_path
 
 
 def reproduce(
@@ -77,7 +78,7 @@ def reproduce(
         estimates = listing.estimate_all(stderr, workers)
         typer.echo(json.dumps(estimates)) if as_json else listing.print_list(estimates, Console())
         return
-    directory = out or Path("reproduction") / scale
+    directory = Path("reproduction") / scale if out is None else local_path(out, "--out")
     seed_list = tuple(parse_seed_option(seeds, None, ()) or (0,))
     outcomes = run_reproduction(
         ReproduceOptions(

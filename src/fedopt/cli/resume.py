@@ -14,11 +14,18 @@ from fedopt.errors import RunError
 
 def resume(
     directory: Annotated[
-        Path, typer.Argument(help="A run, a comparison, several seeds or a sweep.", metavar="DIR")
+        Path,
+        typer.Argument(
+            help="A run, a comparison, several seeds or a sweep; or the URL of a run.", metavar="DIR|URL"
+        ),
     ],
     workers: Workers = None,
     executor: ExecutorName = "processes",
     ray_address: RayAddress = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="With a URL: do not wait for a process on another machine."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Continue an unfinished run, comparison or sweep. All settings are read from DIR."""
@@ -29,7 +36,14 @@ def resume(
     from fedopt.tuning.result_files import summary
     from fedopt.tuning.table import print_sweep
 
-    result = api.resume(directory, executor=executor, workers=workers, ray_address=ray_address, progress=True)
+    result = api.resume(
+        directory,
+        executor=executor,
+        workers=workers,
+        ray_address=ray_address,
+        progress=True,
+        take_over=take_over,
+    )
     if isinstance(result, RunResult):
         typer.echo(json.dumps(result.summary()) if as_json else printing.result_text(result))
     elif isinstance(result, api.TuningResult):

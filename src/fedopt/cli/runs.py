@@ -38,6 +38,7 @@ from fedopt.cli.options import (
     typed_command,
 )
 from fedopt.errors import RunError
+from fedopt.remote.location import local_path, parse_location
 
 if TYPE_CHECKING:
     from fedopt.api import RunGroup
@@ -62,8 +63,9 @@ def run(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Run directory; an existing run is resumed. With --seeds: their parent.",
-            metavar="DIR",
+            help="Run directory or its URL, such as s3://bucket/run; an existing run is resumed. "
+            "With --seeds: their parent.",
+            metavar="DIR|URL",
         ),
     ] = None,
     init: Init = None,
@@ -98,7 +100,8 @@ def run(
         loggers,
     )
     if several_seeds is not None and not show_config:
-        group = api.run_seeds(request, several_seeds, out=out, progress=True)
+        parent = None if out is None else local_path(out, "--out")
+        group = api.run_seeds(request, several_seeds, out=parent, progress=True)
         if as_json:
             typer.echo(json.dumps(printing.seeds_json(group)))
         else:
@@ -114,7 +117,7 @@ def run(
     result = api.run_prepared(
         prepared,
         request.executor,
-        out=out or api.default_directory(prepared.config),
+        out=api.default_directory(prepared.config) if out is None else parse_location(out),
         command=typed_command(),
         tensorboard=tensorboard,
         loggers=create_loggers(loggers),
@@ -172,7 +175,8 @@ def compare(
         )
         for name in names
     ]
-    group = api.compare_requests(requests, seeds=several_seeds, out=out, progress=True)
+    directory = None if out is None else local_path(out, "--out")
+    group = api.compare_requests(requests, seeds=several_seeds, out=directory, progress=True)
     if as_json:
         typer.echo(json.dumps(printing.comparison_json(group)))
     else:
@@ -188,14 +192,16 @@ def _raise_failures(group: RunGroup) -> None:
 def report(
     directories: Annotated[
         list[Path],
-        typer.Argument(help="Runs, comparisons, sweeps, or directories of them.", metavar="DIR"),
+        typer.Argument(
+            help="Runs, comparisons, sweeps, directories of them, or their URLs.", metavar="DIR|URL"
+        ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="Output file; default: report.html in DIR, or here for several.",
+            help="Output file; default: report.html in DIR, or here for several and for URLs.",
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
@@ -204,7 +210,11 @@ def report(
     announce("report", *directories[:3], "..." if len(directories) > 3 else "")
     from fedopt import api
 
-    page, damaged = api.write_page(directories, output, title)
+    page, damaged = api.write_page(
+        [parse_location(directory) for directory in directories],
+        None if output is None else local_path(output, "--output"),
+        title,
+    )
     for message in damaged:
         typer.echo(f"warning: left out: {message}", err=True)
     typer.echo(str(page))
@@ -237,7 +247,10 @@ def eval(
 
 def export(
     run: RunArgument,
-    to: Annotated[Path | None, typer.Option("--to", "-o", help="Directory; RUN/export by default.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", "-o", help="Directory; default: RUN/export, or export here for a URL."),
+    ] = None,
     task: OwnTask = None,
 ) -> None:
     """Write a run's model as safetensors with its own parameter names, and a model card."""

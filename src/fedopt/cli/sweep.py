@@ -26,6 +26,7 @@ from fedopt.cli.options import (
     parse_seed_option,
     parse_set_options,
 )
+from fedopt.remote.location import local_path
 
 
 def sweep(
@@ -102,7 +103,8 @@ def sweep(
         log=loggers,
         executor=executor if executor in EXECUTORS else None,
     )
-    result = run_sweep(request, ExecutorOptions(executor, workers, ray_address=ray_address), out)
+    directory = None if out is None else local_path(out, "--out")
+    result = run_sweep(request, ExecutorOptions(executor, workers, ray_address=ray_address), directory)
     if as_json:
         typer.echo(json.dumps(summary(result)))
     else:

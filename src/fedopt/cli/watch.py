@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedopt.remote.location import local_path
+
 
 def watch(
     directories: Annotated[
@@ -27,7 +29,8 @@ def watch(
     from fedopt.reporting.live_page import LivePage
     from fedopt.reporting.live_server import LiveServer
 
-    with LiveServer(LivePage(directories, title), host, port) as server:
+    paths = [local_path(directory, "RUN") for directory in directories]
+    with LiveServer(LivePage(paths, title), host, port) as server:
         typer.echo(server.url)
         typer.echo("Ctrl-C ends the page. The runs continue.", err=True)
         server.serve_forever()

@@ -14,6 +14,7 @@ import numpy as np
 from fedopt.data.store import Store, is_store, open_store
 from fedopt.data.store.columns import Ragged
 from fedopt.data.store.locations import store_directory
+from fedopt.data.store.stored import local_directory
 from fedopt.data.synthetic import cifar, emnist, shakespeare, stackoverflow
 from fedopt.errors import DataError
 from fedopt.reproduction.published import DATASET_BY_TASK, DATASETS, DatasetSizes
@@ -47,7 +48,7 @@ class DataSource(NamedTuple):
 def find_data_sources(tasks: Sequence[str], data: str | None) -> dict[str, DataSource]:
     """Return the data source of each dataset that `tasks` need.
 
-    `data` is a store, a directory of stores named after datasets, or "synthetic". The default is the data
+    `data` is a store or its URL, a directory of stores named after datasets, or "synthetic". The default is the data
     that `fedopt data` has imported. A dataset without a store uses synthetic data.
     """
     names = list(dict.fromkeys(DATASET_BY_TASK[task] for task in tasks))
@@ -55,7 +56,7 @@ def find_data_sources(tasks: Sequence[str], data: str | None) -> dict[str, DataS
         return {name: synthetic_source(name) for name in names}
     if data is None:
         return {name: _open_source(name, store_directory(name)) for name in names}
-    directory = Path(data)
+    directory = local_directory(data)
     if is_store(directory):
         stored = open_store(directory).name
         if stored not in names:

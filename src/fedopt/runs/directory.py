@@ -48,12 +48,16 @@ class RunDirectory:
         info: dict[str, Any],
         fixed: FixedState,
         fingerprint: Fingerprint,
+        on_write: Callable[[], None] = lambda: None,
+        url: str | None = None,
     ) -> None:
         """Create the run, or open it if it is the same run. `info` is run.json of a new run.
 
-        `fixed` and `fingerprint` describe the model and the user-defined parts of a new run.
+        `fixed` and `fingerprint` describe the model and the user-defined parts of a new run. `on_write` is
+        called after a checkpoint and after a change of run.json. `url` is set if `path` is a local copy.
         """
         self.path = path
+        self.url = url
         self.config = config
         self.fixed = fixed  # of this run; an existing run has its own
         self._table: DiskTable | None = None
@@ -62,6 +66,7 @@ class RunDirectory:
         self._reserve = SpaceReserve(path)
         self._recorded_rounds = 0  # in metrics.jsonl
         self._first_round = 0  # of this process
+        self._on_write: Callable[[], None] = lambda: None  # not before the directory is complete
         check_directory(
             path, "run directory", "config.toml", ("run.json", "metrics.jsonl", "data.json", model_file.NAME)
         )
@@ -69,6 +74,7 @@ class RunDirectory:
         try:
             remove_temporary_files(path)
             self._open(info, fingerprint)
+            self._on_write = on_write
         except BaseException:
             self.close()
             raise
@@ -153,6 +159,7 @@ class RunDirectory:
             if not self._reserve.release():
                 raise
             _write_info(self.path, self.info)
+        self._on_write()
 
     def restart(self, rounds: int, command: str) -> None:
         """Set the status to running and remove the outcome of an earlier execution."""
@@ -239,6 +246,7 @@ class RunDirectory:
         checkpoints.write(directory, checkpoint, self.config.checkpoint.keep)
         if self._table:
             self._table.prune(checkpoints.rounds(directory)[0])
+        self._on_write()
 
     def close(self) -> None:
         if self._metrics is not None:

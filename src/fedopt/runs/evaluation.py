@@ -22,12 +22,14 @@ from fedopt.engine.worker import single_thread
 from fedopt.errors import ConfigError, unknown
 from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors
+from fedopt.remote.location import Location
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import read_statistics
 from fedopt.runs.cluster_sampling import choose_clients, ratio_half_width
 from fedopt.runs.config import Config
 from fedopt.runs.load import load
 from fedopt.runs.metrics_log import finite_or_none
+from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task, find_task
 from fedopt.text_table import NotebookDisplay, TextTable
@@ -124,22 +126,23 @@ class EvaluationOptions:
 
 
 def evaluate_run(
-    run: Path,
+    run: Location,
     split: str = "test",
     options: EvaluationOptions = EvaluationOptions(),  # noqa: B008
     task: Task | None = None,
 ) -> Evaluation:
-    """Measure the newest model of a run directory on the clients of `split`.
+    """Measure the newest model of a run directory, which may be a URL, on the clients of `split`.
 
     `task` is needed if the run was started with a task object.
     """
-    loaded = load(run, None if task is None else task.model)
-    task = task or find_task(loaded.config.task)
-    fixed = FixedState(fixed_tensors(loaded.model))
-    with _open_split(task, loaded.config, split) as (problem, name):
-        problem = replace(problem, fixed=fixed)
-        own = _own_statistics(loaded.config.buffers, split, run, loaded.round)
-        parts, population = _measure(problem, loaded.x, name, options, own)
+    with downloaded(run, checkpoints=True, clients=split == "train") as path:
+        loaded = load(path, None if task is None else task.model)
+        task = task or find_task(loaded.config.task)
+        fixed = FixedState(fixed_tensors(loaded.model))
+        with _open_split(task, loaded.config, split) as (problem, name):
+            problem = replace(problem, fixed=fixed)
+            own = _own_statistics(loaded.config.buffers, split, path, loaded.round)
+            parts, population = _measure(problem, loaded.x, name, options, own)
     source = loaded.config.data["source"]
     return _evaluation(str(run), loaded.round, split, source, task.metric, parts, population)
 
@@ -242,6 +245,6 @@ def _open_split(task: Task, config: Config, split: str) -> Iterator[tuple[Proble
     elif source in ("synthetic", "own"):
         raise unknown(f"split of {source} data", split, _COMMON_SPLITS)
     else:
-        with with_test_split(open_store(Path(source)), split) as directory:
+        with with_test_split(open_store(source), split) as directory:
             aliased = config.model_copy(update={"data": {**config.data, "source": str(directory)}})
             yield build_problem(task, aliased, no_training), "test"

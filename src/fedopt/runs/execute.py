@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors.base import Executor
@@ -15,6 +14,7 @@ from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.worker import single_thread
 from fedopt.errors import FedoptError
 from fedopt.files import Log, no_log
+from fedopt.remote.location import Location
 from fedopt.runs.callbacks import STOP, Callback
 from fedopt.runs.interrupts import deferred_interrupts
 from fedopt.runs.loggers import RunLogger
@@ -31,7 +31,7 @@ def execute(
     prepared: PreparedRun,
     executor: Executor,
     *,
-    out: Path | None = None,
+    out: Location | None = None,
     command: str = "",
     on_step: Callback | None = None,
     log: Log = no_log,
@@ -42,7 +42,7 @@ def execute(
     small_runs_serially: bool = False,
     loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
-    """Execute a run. With `out`, write a run directory, or resume the run in it.
+    """Execute a run. With `out`, write a run directory, or resume the run in it; it may be a URL.
 
     `on_step` is called after every round. If it returns `STOP`, the run ends with a checkpoint and the status
     "stopped"; a later call resumes the run. With `until`, the same happens after that round, with the status

@@ -16,10 +16,12 @@ from fedopt.errors import ModelError, RunDirectoryError
 from fedopt.models.fixed_state import check_same_tensors, describe_parameters
 from fedopt.models.flat import Flat
 from fedopt.references import is_reference
+from fedopt.remote.location import parse_location
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs import model_file
 from fedopt.runs.config import Config, read_config
 from fedopt.runs.fingerprint import read_fingerprint
+from fedopt.runs.remote_run import downloaded
 from fedopt.runs.weights import fresh_model
 from fedopt.tasks import TASKS, find_task
 
@@ -38,12 +40,16 @@ def load(
     model: nn.Module | Callable[[], nn.Module] | None = None,
     round: int | None = None,
 ) -> LoadedRun:
-    """Load the newest checkpoint of a run directory, or that of `round`.
+    """Load the newest checkpoint of a run directory or its URL, or that of `round`.
 
     The directory of a run on a user-defined task does not contain the module. Pass the module, or a function
     that builds it, as `model`.
     """
-    path = Path(run)
+    with downloaded(parse_location(run), checkpoints=True) as path:
+        return _load(path, model, round)
+
+
+def _load(path: Path, model: nn.Module | Callable[[], nn.Module] | None, round: int | None) -> LoadedRun:
     config_file = path / "config.toml"
     if not config_file.is_file():
         raise RunDirectoryError(

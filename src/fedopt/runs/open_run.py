@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from fedopt.algorithms import Vector
 from fedopt.data import Federation
@@ -19,6 +18,7 @@ from fedopt.engine.sampling import SAMPLERS
 from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
+from fedopt.remote.location import Location
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.build_problem import build_plan
 from fedopt.runs.config import Config
@@ -27,6 +27,7 @@ from fedopt.runs.fingerprint import make_fingerprint
 from fedopt.runs.loggers import RunLogger
 from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.recorder import RunRecorder
+from fedopt.runs.remote_run import LocalRun, open_location
 from fedopt.runs.shared_data import SharedData, open_data
 from fedopt.version import __version__
 
@@ -73,7 +74,7 @@ class OpenedRun:
 def open_run(
     prepared: PreparedRun,
     *,
-    out: Path | None = None,
+    out: Location | None = None,
     command: str = "",
     log: Log = no_log,
     tensorboard: bool = False,
@@ -86,16 +87,35 @@ def open_run(
     """
     if tensorboard:
         _check_event_files(out)
+    with (
+        open_location(out, log) as local,
+        _open_local(prepared, local, command, log, tensorboard, data, loggers) as run,
+    ):
+        yield run
+
+
+@contextmanager
+def _open_local(
+    prepared: PreparedRun,
+    local: LocalRun | None,
+    command: str,
+    log: Log,
+    tensorboard: bool,
+    data: SharedData | None,
+    loggers: Sequence[RunLogger],
+) -> Iterator[OpenedRun]:
     config, problem = prepared.config, prepared.problem
     data = data or open_data(problem, config.eval.sample)
     _check_cohort(config, data.federation)
     initial = prepared.initial or initial_model(problem)
     directory = None
-    if out:
-        is_new = not (out / "config.toml").exists()
+    if local:
+        is_new = not (local.path / "config.toml").exists()
         fingerprint = make_fingerprint(config, problem, initial, data.federation, is_new)
         info = _run_info(prepared, data.federation, command)
-        directory = RunDirectory(out, config, info, initial.fixed, fingerprint)
+        directory = RunDirectory(
+            local.path, config, info, initial.fixed, fingerprint, local.on_write, local.url
+        )
     fixed = directory.fixed if directory else initial.fixed
     prepared = prepared.with_fixed_state(fixed)
     run: OpenedRun | None = None
@@ -154,7 +174,7 @@ def _first_position(problem: Problem, x: Vector, plan: TrainingPlan) -> Position
     return start(state, plan)
 
 
-def _check_event_files(out: Path | None) -> None:
+def _check_event_files(out: Location | None) -> None:
     if out is None:
         raise ConfigError(
             "tensorboard writes into the run directory; name one with out", keys=("tensorboard",)

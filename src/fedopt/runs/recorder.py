@@ -176,6 +176,7 @@ class RunRecorder:
             data=self._data.federation.source,
             path=self.directory.path if self.directory else None,
             problem=self._final_problem(),
+            url=self.directory.url if self.directory else None,
         )
 
     def _final_problem(self) -> Problem:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from fedopt.documents import first_problem, parse_json, parse_toml, read_regular_file
 from fedopt.errors import RunDirectoryError
 from fedopt.files import is_locked
+from fedopt.runs.lease import has_valid_lease
 
 KILLED = "killed"  # the status of a run whose process ended without recording its status
 LAST_ROUNDS = 100  # final numbers are means over these rounds, as in the paper's tables
@@ -137,7 +138,7 @@ def read_run(path: Path) -> RunRecord:
             f"no run directory at {path}; name one that `fedopt run` has written", path=path
         )
     info = _read_info(path / "run.json")
-    if info.get("status") == "running" and not is_locked(path):
+    if info.get("status") == "running" and not (is_locked(path) or has_valid_lease(path)):
         info["status"] = KILLED
     try:
         config = parse_toml(_read(path / "config.toml"))

@@ -9,7 +9,6 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -204,7 +203,7 @@ def _square(tau: Any) -> float:
 
 def _manifest_checksum(source: str) -> dict[str, str]:
     """The checksum of a store's manifest, so that a run is not resumed on other data in the same place."""
-    checksum = manifest_checksum(Path(source))
+    checksum = manifest_checksum(source)
     return {} if checksum is None else {"data.manifest": checksum}
 
 

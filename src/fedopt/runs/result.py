@@ -49,6 +49,12 @@ class RunResult(NotebookDisplay):
     data: str  # "synthetic", or the directory of the data
     path: Path | None
     problem: Problem = field(repr=False)
+    url: str | None = None  # of the run directory, if it is remote; `path` is then the local copy
+
+    @property
+    def location(self) -> str | None:
+        """The run directory as a path or URL."""
+        return self.url or (None if self.path is None else str(self.path))
 
     @property
     def last(self) -> float | None:
@@ -99,7 +105,7 @@ class RunResult(NotebookDisplay):
 
     def summary(self) -> dict[str, Any]:
         """The JSON object of `fedopt run --json`."""
-        optional = {"full_test": self.full_test, "run": None if self.path is None else str(self.path)}
+        optional = {"full_test": self.full_test, "run": self.location}
         return {name: getattr(self, name) for name in _SUMMARY} | {k: v for k, v in optional.items() if v}
 
 

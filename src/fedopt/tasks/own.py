@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,7 +102,7 @@ def _open_federation(
 ) -> tuple[Federation, Structure, Arrays]:
     """Return the data, the structure of its examples and some test examples."""
     if isinstance(clients, str | os.PathLike):
-        store = open_store(Path(clients))
+        store = open_store(clients)
         names = tuple(store.manifest["notes"].get("labels", {}))  # of text labels
         train, stored_test = (_stored_split(store.split(name), names) for name in ("train", "test"))
         return Federation(train, stored_test, str(clients)), PAIR, stored_test.client(0)

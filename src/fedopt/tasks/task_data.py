@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -33,12 +32,13 @@ def open_splits(
 ) -> tuple[ColumnSplit, ColumnSplit]:
     """Return train and test of `dataset` with the first `clients` clients each (0: all).
 
-    `source` is the directory of a store, or "synthetic" for the splits that `synthetic(split)` returns.
+    `source` is the directory or URL of a store, or "synthetic" for the splits that `synthetic(split)`
+    returns.
     """
     if source == "synthetic":
         train, test = synthetic("train"), synthetic("test")
     else:
-        store = open_store(Path(source))
+        store = open_store(source)
         if store.name != dataset:
             raise DataError(
                 f"{source} holds {store.name}, but the task needs {dataset}; name another directory, or "

@@ -18,6 +18,7 @@ import pooch
 import requests
 import urllib3
 
+from fedopt.cache import data_directory
 from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import (
     ImportResult,
@@ -27,7 +28,7 @@ from fedopt.data.importing.importer import (
     recorded_options,
 )
 from fedopt.data.store import is_store, open_store
-from fedopt.data.store.locations import data_directory, store_directory
+from fedopt.data.store.locations import store_directory
 from fedopt.errors import DataError, FedoptError, RunError, unknown
 from fedopt.files import Log, disk_errors, locked, no_log, open_without_links
 

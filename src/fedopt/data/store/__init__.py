@@ -3,6 +3,7 @@
 columns      flat and ragged columns
 stored       open a store and read its clients
 writer       write a store
+remote_store download a store from a URL
 describe     statistics of a store: client sizes, labels per client
 locations    default directories, and stores by name
 split_alias  use another split of a store as its test split

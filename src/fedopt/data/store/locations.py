@@ -1,21 +1,14 @@
-"""Default directories of downloads and stores. The environment variable FEDOPT_DATA overrides them."""
+"""Stores by name: the default directory of a dataset, and the value of `--data`."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from fedopt.cache import data_directory
 from fedopt.data.store.stored import Store, is_store, open_store
 from fedopt.errors import DataError
-
-
-def data_directory() -> Path:
-    """Return the directory of all downloads and stores."""
-    if directory := os.environ.get("FEDOPT_DATA"):
-        return Path(directory).expanduser().absolute()
-    import pooch
-
-    return Path(pooch.os_cache("fedopt"))
+from fedopt.remote.location import is_url, parse_location
 
 
 def store_directory(name: str) -> Path:
@@ -24,17 +17,22 @@ def store_directory(name: str) -> Path:
 
 
 def data_source(text: str) -> str:
-    """Resolve the value of `--data`: "synthetic", a store's directory, or the name of an imported dataset.
+    """Resolve the value of `--data`: "synthetic", a store's directory or URL, or the name of a dataset.
 
-    Return "synthetic" or the directory of the store, which is the form in the configuration.
+    Return "synthetic", or the directory or URL of the store, which is the form in the configuration.
     """
     if text == "synthetic" or is_store(Path(text)):
         return text
+    if is_url(text):
+        open_store(text)
+        return str(parse_location(text))
     return str(find_store(text).directory)
 
 
 def find_store(name_or_directory: str) -> Store:
-    """Open a store by its directory or by the name of the dataset."""
+    """Open a store by its directory or URL, or by the name of the dataset."""
+    if is_url(name_or_directory):
+        return open_store(name_or_directory)
     directory = Path(name_or_directory)
     if is_store(directory):
         return open_store(directory)

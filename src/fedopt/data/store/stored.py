@@ -27,7 +27,9 @@ from numpy.typing import NDArray
 
 from fedopt.data.store.columns import IDS, MANIFEST, OFFSETS, Array, Column, Ragged
 from fedopt.data.store.manifest import read_manifest
+from fedopt.data.store.remote_store import download_store
 from fedopt.errors import DataError, unknown
+from fedopt.remote.location import StrPath, parse_location
 
 
 @dataclass(frozen=True)
@@ -184,21 +186,34 @@ class ClientIds(Sequence[str]):
         return f"<{len(self)} client ids>"
 
 
+def local_directory(source: StrPath) -> Path:
+    """Return the directory of a store. A store at a URL is downloaded once."""
+    location = parse_location(source)
+    return location if isinstance(location, Path) else download_store(location)
+
+
 def is_store(directory: Path) -> bool:
     """Whether the directory holds a store, which may be damaged."""
     return (directory / MANIFEST).is_file()
 
 
-def manifest_checksum(directory: Path) -> str | None:
-    """Return the checksum of a store's manifest, which lists all files; None if there is no store."""
+def manifest_checksum(source: StrPath) -> str | None:
+    """Return the checksum of a store's manifest, which lists all files; None if there is no store.
+
+    `source` is a directory or a URL.
+    """
+    directory = local_directory(source)
     if not is_store(directory):
         return None
     return "sha256:" + hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()
 
 
-def open_store(directory: Path) -> Store:
-    """Open an imported dataset. Raise an error if a file is missing or has the wrong size."""
-    directory = Path(directory)
+def open_store(source: StrPath) -> Store:
+    """Open an imported dataset in a directory or at a URL.
+
+    Raise an error if a file is missing or has the wrong size.
+    """
+    directory = local_directory(source)
     path = directory / MANIFEST
     try:
         manifest = read_manifest(path)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms.base import Vector
@@ -95,7 +94,7 @@ class RayExecutor:
         self._returned = len(problem.algorithm().returns)
         self._local, self._split = problem.local, federation.train
         self._times = PieceTimes()
-        self._slots.load(reference, ray.put(sample), manifest_checksum(Path(federation.source)))
+        self._slots.load(reference, ray.put(sample), manifest_checksum(federation.source))
 
     def share(self, x: Vector) -> Vector:
         return x.clone()

@@ -10,7 +10,6 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +67,7 @@ class Slot:
             failure = WorkerError(f"loading the problem: {one_line(error)}")
             failure.add_note(traceback.format_exc())
             return failure
-        return Loaded(manifest_checksum(Path(federation.source)))
+        return Loaded(manifest_checksum(federation.source))
 
     def train_block(
         self, jobs: Sequence[Any], kept: Mapping[int, VectorArrays], broadcast: int, *sent: Any
