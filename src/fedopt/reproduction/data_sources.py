@@ -48,8 +48,8 @@ class DataSource(NamedTuple):
 def find_data_sources(tasks: Sequence[str], data: str | None) -> dict[str, DataSource]:
     """Return the data source of each dataset that `tasks` need.
 
-    `data` is a store or its URL, a directory of stores named after datasets, or "synthetic". The default is the data
-    that `fedopt data` has imported. A dataset without a store uses synthetic data.
+    `data` is a store or its URL, a directory of stores named after datasets, or "synthetic". The default is
+    the data that `fedopt data` has imported. A dataset without a store uses synthetic data.
     """
     names = list(dict.fromkeys(DATASET_BY_TASK[task] for task in tasks))
     if data == SYNTHETIC:
