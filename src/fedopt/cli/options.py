@@ -13,6 +13,7 @@ import typer
 
 from fedopt.cli.completion import TASK_NAMES, complete_task
 from fedopt.errors import ConfigError, unknown
+from fedopt.remote.location import parse_location
 
 TaskArgument = Annotated[
     str,
@@ -141,7 +142,8 @@ def typed_command() -> str:
 
 def announce(*parts: object) -> None:
     """Print a heading on stderr. It appears at once, before the imports that take a second."""
-    typer.echo(" · ".join(str(part) for part in parts if part), err=True)
+    shown = [parse_location(part) if isinstance(part, Path) else part for part in parts if part]
+    typer.echo(" · ".join(map(str, shown)), err=True)
 
 
 def announce_training(task: str, algorithms: str, data: str | None, *more: str) -> None:
