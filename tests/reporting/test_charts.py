@@ -106,9 +106,11 @@ def test_axis_is_logarithmic_for_values_over_orders_of_magnitude(tmp_path: Path)
     assert [tick.label for tick in draw_chart(loss).y_ticks] == ["10", "100"]
 
 
-def test_name_of_an_incomplete_run_includes_its_state(tmp_path: Path) -> None:
+def test_legend_shows_the_state_of_an_incomplete_run(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", "fedadam", status="diverged")]
-    assert [entry.name for entry in charts(runs)[0].legend] == ["fedavg", "fedadam (diverged)"]
+    (legend, *_) = by_class(parse_page(render_report(runs, "a page")), "legend")
+    assert [text(button) for button in legend] == ["fedavg", "fedadam (diverged)"]
+    assert [button.get("data-line") for button in legend] == ["fedavg", "fedadam"]
 
 
 def test_many_trials_have_one_named_line_per_algorithm_and_thin_lines(tmp_path: Path) -> None:

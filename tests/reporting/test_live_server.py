@@ -148,7 +148,10 @@ def test_browser_shows_new_rounds_and_keeps_the_view(browser: Any, start: Any, t
     def lead() -> str:
         return browser.execute_script("return document.querySelector('.lead').textContent")
 
-    assert "8.0" in lead().replace("\xa0", " ") and find(".live")[0].text.startswith("Live")
+    def status() -> str:
+        return browser.execute_script("return document.querySelector('.live').textContent")
+
+    assert "8.0" in lead() and status() == "Live."
     find('#metric-by-round .legend [data-line^="fedavg"]')[0].click()
     find('#metric-by-round [data-do="log"]')[0].click()
     browser.execute_script("viewOf(report.charts[0]).x = [2, 6]; draw(report.charts[0])")
@@ -156,6 +159,7 @@ def test_browser_shows_new_rounds_and_keeps_the_view(browser: Any, start: Any, t
     for name in ("fedadam", "fedavg"):
         train(tmp_path / name, 12)
     wait_until(lambda: "12.0" in lead())
+    wait_until(lambda: status().startswith("Live. Last change: "))
     assert len(find("#metric-by-round .line")) == 1
     assert find('#metric-by-round [data-do="log"]')[0].get_attribute("aria-pressed") == "true"
     assert browser.execute_script("return viewOf(report.charts[0]).x") == [2, 6]

@@ -25,8 +25,11 @@ TRIAL_POINTS = 100  # maximum points of the thin line of a trial
 
 
 class LegendEntry(NamedTuple):
+    """A named line. Charts with the same name hide and show it together."""
+
     name: str
     style: LineStyle
+    state: str = ""  # of an incomplete configuration, such as "diverged"
 
 
 class ChartLine(NamedTuple):
@@ -108,9 +111,9 @@ def run_charts(comparison: Comparison, selection: LineSelection, window: int) ->
 
 
 def legend_entries(selection: LineSelection) -> list[LegendEntry]:
-    """Return the named lines. The name of an incomplete configuration includes its state."""
+    """Return the named lines."""
     return [
-        LegendEntry(f"{s.label} ({s.state})" if s.state else s.label, style)
+        LegendEntry(s.label, style, s.state)
         for s in selection.named
         if (style := selection.style(s)) is not None
     ]

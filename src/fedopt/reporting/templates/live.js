@@ -40,11 +40,14 @@ async function refresh() {
 }
 
 const events = new EventSource("/events");
-let shownVersion = null;
+let shownVersion = null, lastChange = null;
 const setStatus = (text) => { document.querySelector(".live").textContent = text; };
 events.addEventListener("version", async (event) => {
-  if (shownVersion !== null && event.data !== shownVersion) await refresh();
+  if (shownVersion !== null && event.data !== shownVersion) {
+    await refresh();
+    lastChange = new Date();
+  }
   shownVersion = event.data;
-  setStatus(`Live. Last change: ${new Date().toLocaleTimeString()}.`);
+  setStatus(lastChange === null ? "Live." : `Live. Last change: ${lastChange.toLocaleTimeString()}.`);
 });
 events.addEventListener("error", () => setStatus("The connection is lost. The numbers are those of the last change."));
