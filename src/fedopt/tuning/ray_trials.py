@@ -49,7 +49,7 @@ class RayTrials:
     def __enter__(self) -> RayTrials:
         cores = self._workers or available_cores()
         code = runtime_env() if self._address else None
-        self._connection.enter_context(connected(self._address, cores, runtime_env=code))
+        self._connection.enter_context(connected(self._address, cores, code))
         self._ray = import_ray()
         if (self._workers or 1) > self._cores:
             self._connection.close()

@@ -33,10 +33,8 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def connected(
-    address: str | None, cores: int, gpus: int = 0, runtime_env: dict[str, Any] | None = None
-) -> Iterator[None]:
-    """Connect to the cluster at `address`, or start one with `cores` and `gpus`, for the time of the block.
+def connected(address: str | None, cores: int, runtime_env: dict[str, Any] | None = None) -> Iterator[None]:
+    """Connect to the cluster at `address`, or start one with `cores`, for the time of the block.
 
     `address` is "auto" or HOST:PORT. A connection that the program has already is used and stays open.
     """
@@ -47,7 +45,7 @@ def connected(
         return
     with _quiet(ray):
         if address is None:
-            _start(ray, cores, gpus)
+            _start(ray, cores)
         else:
             _connect(ray, address, runtime_env)
         try:
@@ -56,13 +54,12 @@ def connected(
             ray.shutdown()
 
 
-def _start(ray: Any, cores: int, gpus: int) -> None:
+def _start(ray: Any, cores: int) -> None:
     try:
         with _interface(ray, loopback=True):
             ray.init(
                 LOCAL,
                 num_cpus=cores,
-                num_gpus=gpus,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,

@@ -73,9 +73,8 @@ class RayExecutor:
         if self._slots is None:
             ray = import_ray()
             cores = self._workers or available_cores()
-            gpus = 0 if self._gpus == 0 else max(1, round(self._gpus * cores))
             code = runtime_env() if self._address else None
-            self._connection.enter_context(connected(self._address, cores, gpus, code))
+            self._connection.enter_context(connected(self._address, cores, code))
             self._slots = Slots(ray, self._workers, self._device, self._gpus)
             self._slots.log = self._log
 
@@ -108,9 +107,9 @@ class RayExecutor:
         answers = self._run([piece for block in blocks for piece in block], sent, kept)
         for block in blocks:
             if block[0].is_block:
-                answer = next(answers)
-                kept_vectors = {client: to_vectors(arrays) for client, arrays in answer.kept.items()}
-                yield answer._replace(kept=kept_vectors)
+                for answer in next(answers):
+                    kept_vectors = {client: to_vectors(arrays) for client, arrays in answer.kept.items()}
+                    yield answer._replace(kept=kept_vectors)
                 continue
             result = BlockResult([], BlockSum(), {})
             for _ in block:

@@ -71,15 +71,20 @@ class Slot:
 
     def train_block(
         self, jobs: Sequence[Any], kept: Mapping[int, VectorArrays], broadcast: int, *sent: Any
-    ) -> BlockResult | FedoptError:
-        """Train the clients of a block and return their sum. The vectors that they keep are arrays."""
+    ) -> list[BlockResult] | FedoptError:
+        """Train the clients of a block. Return one sum, or several if the device cannot hold all clients.
+
+        The vectors that clients keep are arrays.
+        """
+        results: list[BlockResult] = []
         try:
-            [block] = self._executor.train(jobs, self._receive(broadcast, sent), partial(_read, kept))
+            for block in self._executor.train(jobs, self._receive(broadcast, sent), partial(_read, kept)):
+                reports = [report._replace(rows=None) for report in block.reports]  # the sum has the rows
+                arrays: Any = {client: to_arrays(vectors) for client, vectors in block.kept.items()}
+                results.append(BlockResult(reports, block.total, arrays))
         except FedoptError as error:
             return error
-        reports = [report._replace(rows=None) for report in block.reports]  # the sum has the rows
-        arrays: Any = {client: to_arrays(vectors) for client, vectors in block.kept.items()}
-        return BlockResult(reports, block.total, arrays)
+        return results
 
     def run(
         self, jobs: Sequence[Job], kept: Mapping[int, VectorArrays], broadcast: int, *sent: Any
@@ -115,6 +120,7 @@ def _read(kept: Mapping[int, VectorArrays], client: int) -> tuple[Vector, ...] |
 def _make_executor(device: str | None) -> Executor:
     if device is None:
         return Serial()
+    from fedopt.engine.executors.devices import choose_device
     from fedopt.engine.executors.vectorised import Vectorised
 
-    return Vectorised(device)
+    return Vectorised(choose_device(device))
