@@ -110,10 +110,10 @@ def read_tags(file: SourceFile) -> list[bytes]:
         if not isinstance(counts, dict):
             raise ValueError("not an object")
         tags = sorted(counts, key=lambda tag: -int(counts[tag]))  # equal counts keep their order
-    except (ValueError, TypeError, RecursionError) as error:
+        return [tag.encode() for tag in tags[:TAGS]]
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         why = f"is not a tag count: expected a JSON object {{tag: count}} ({error})"
         raise data_error(file, why) from None
-    return [tag.encode() for tag in tags[:TAGS]]
 
 
 def _pixels(client: RawClient) -> NDArray[np.float64]:

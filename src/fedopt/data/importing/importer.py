@@ -18,7 +18,14 @@ from fedopt.data.importing import encode
 from fedopt.data.importing.datasets import DATASETS, ImportOptions
 from fedopt.data.importing.find_files import fingerprint
 from fedopt.data.importing.select_files import find_vocabularies, select_files
-from fedopt.data.readers.base import FileSet, RawClient, SourceFile, SplitSource, data_error
+from fedopt.data.readers.base import (
+    FileSet,
+    RawClient,
+    SourceFile,
+    SplitSource,
+    check_client_id,
+    data_error,
+)
 from fedopt.data.readers.budget import Budget
 from fedopt.data.readers.cifar import Partition
 from fedopt.data.store import Store, is_store, open_store
@@ -152,6 +159,7 @@ def _encode_clients(
 ) -> Iterator[tuple[str, ClientColumns]]:
     seen: set[str] = set()
     for done, client in enumerate(source.clients(), start=1):
+        check_client_id(client.file, client.id.encode(errors="replace"))
         if client.id in seen:
             raise data_error(client.file, f"occurs twice in split {split!r}", client=client.id)
         seen.add(client.id)

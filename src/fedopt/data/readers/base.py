@@ -21,6 +21,8 @@ RAISE_LIMITS = "if you trust the files, raise the limits with --limit-factor 10"
 Field = NDArray[Any] | list[bytes]
 
 
+MAX_SHOWN = 200  # characters of a text of the file in a message
+MAX_ID = 1000  # bytes of a client id
 ACCESS_ERRORS = (errno.EACCES, errno.EPERM)
 UNLIMITED = Budget(inf)
 
@@ -119,7 +121,7 @@ def data_error(
     >>> str(data_error(file, "label 62 is out of range", client="f0001"))
     "a.h5: client 'f0001': label 62 is out of range"
     """
-    where = f": client {client!r}" if client is not None else ""
+    where = f": client {client[:MAX_SHOWN]!r}" if client is not None else ""
     message = f"{file.display}{where}: {' '.join(why.split())}"
     return DataError(message, path=file.origin, client=client, line=line, column=column)
 
@@ -134,7 +136,7 @@ def unreadable(
         return data_error(file, f"has a name that is not valid UTF-8: {error.object[:40]!r}", client=client)
     if isinstance(error, MemoryError):
         return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
-    why = f"cannot be read ({error}); the file is truncated or damaged: get it again"
+    why = f"cannot be read ({str(error)[:MAX_SHOWN]}); the file is truncated or damaged: get it again"
     return data_error(file, why, client=client, line=line)
 
 
@@ -149,7 +151,13 @@ def convert_errors(
         raise unreadable(file, error if str(error) else type(error).__name__, client=client) from None
 
 
+def check_client_id(file: SourceFile, raw: bytes) -> None:
+    if len(raw) > MAX_ID:
+        raise data_error(file, f"client id {raw[:40]!r}... has {len(raw):,} bytes; allowed: {MAX_ID:,}")
+
+
 def decode_client_id(file: SourceFile, raw: bytes) -> str:
+    check_client_id(file, raw)
     try:
         name = raw.decode()
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from fedopt.errors import DataError
 from fedopt.files import disk_errors
 
 LARGEST_FEATURE = float(np.finfo(np.float32).max)
-LARGEST_LABEL = 2.0**53  # larger integers are not exact in double precision
+LARGEST_LABEL = 2.0**53 - 1  # larger integers are not exact in double precision
 MAX_ONE_HOT = 1000  # columns of one feature
 MAX_CODES = 1 << 24  # larger integers are not exact in single precision
 _CHUNK = 1 << 16  # rows
@@ -114,6 +114,7 @@ class FeatureColumns:
             output.write(cells.astype("<f4").tobytes())
 
     def _numbers(self, rows: TableRows, name: str) -> Numbers:
+        rows.file.reserve(0)  # checks the time
         if name not in self.codes:
             return rows.features(name, LARGEST_FEATURE, may_be_missing=self.missing != "reject")
         values = rows.categories(name)

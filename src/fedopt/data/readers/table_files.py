@@ -17,6 +17,7 @@ ROWS_PER_BATCH = 8192  # of Parquet files
 BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
 DELIMITERS = ",;\t"
 MAX_TEXT = 1 << 16  # bytes of a cell
+MAX_COLUMNS = 50_000
 
 
 def read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
@@ -24,7 +25,7 @@ def read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterat
         # Arrow cannot open a path that is not UTF-8, but it reads from an open file.
         with open(file.path, "rb") as stream:
             batches = _parquet_batches if file.format == "parquet" else _csv_batches
-            for batch in batches(stream, columns, delimiter):
+            for batch in batches(file, stream, columns, delimiter):
                 file.reserve(max(batch.nbytes, 8 * batch.num_rows * batch.num_columns))  # as decoded below
                 _check_text_lengths(file, batch)
                 yield batch
@@ -33,15 +34,23 @@ def read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterat
         raise unreadable(file, error, line=int(match[1]) if match else None) from None
 
 
-def _parquet_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(
+    file: SourceFile, stream: BinaryIO, columns: list[str], delimiter: str
+) -> Iterator[pa.RecordBatch]:
+    table = parquet.ParquetFile(stream)
+    metadata, schema = table.metadata, table.schema_arrow
+    file.reserve(sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups)))
     # As a dictionary, a text that occurs in many rows is in memory once.
-    names = parquet.ParquetFile(stream).schema_arrow
-    texts = [name for name in columns if _is_text_type(names.field(name).type)]
+    texts = [name for name in columns if _is_text_type(schema.field(name).type)]
     table = parquet.ParquetFile(stream, read_dictionary=texts)
-    yield from table.iter_batches(ROWS_PER_BATCH, columns=columns)
+    for batch in table.iter_batches(ROWS_PER_BATCH, columns=columns):
+        batch.validate(full=True)  # texts that are not UTF-8
+        yield batch
 
 
-def _csv_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
+def _csv_batches(
+    file: SourceFile, stream: BinaryIO, columns: list[str], delimiter: str
+) -> Iterator[pa.RecordBatch]:
     # As text, because Arrow would infer types from the first block alone.
     types = {name: pa.string() for name in columns}
     yield from csv.open_csv(
@@ -54,8 +63,7 @@ def _csv_batches(stream: BinaryIO, columns: list[str], delimiter: str) -> Iterat
 
 
 def _check_text_lengths(file: SourceFile, batch: pa.RecordBatch) -> None:
-    for name in batch.schema.names:
-        values = batch.column(name)
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
         texts = values.dictionary if pa.types.is_dictionary(values.type) else values
         if has_text(values) and (compute.max(compute.binary_length(texts)).as_py() or 0) > MAX_TEXT:
             raise data_error(
@@ -79,7 +87,10 @@ def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
         choices = [(_csv_columns(header, delimiter), delimiter) for delimiter in DELIMITERS]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    return next((choice for choice in choices if client_column in choice[0]), choices[0])
+    names, delimiter = next((choice for choice in choices if client_column in choice[0]), choices[0])
+    if len(names) > MAX_COLUMNS:
+        raise data_error(file, f"has {len(names):,} columns; allowed: {MAX_COLUMNS:,}")
+    return names, delimiter
 
 
 def _header(path: Path) -> bytes:
@@ -95,7 +106,8 @@ def _header(path: Path) -> bytes:
 
 def _csv_columns(header: bytes, delimiter: str) -> list[str]:
     parse_options = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    return list(csv.read_csv(BytesIO(header), parse_options=parse_options).schema.names)
+    read_options = csv.ReadOptions(block_size=len(header) + 1)
+    return list(csv.read_csv(BytesIO(header), read_options, parse_options).schema.names)
 
 
 def index_columns(file: SourceFile) -> list[str]:

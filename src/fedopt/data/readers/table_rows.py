@@ -149,10 +149,11 @@ class TableRows(NamedTuple):
 def read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str]) -> Iterator[TableRows]:
     wanted = [columns.client, *([columns.split] if columns.split else []), *features, columns.label]
     names, delimiter = column_names(file, columns.client)
-    if len(set(names)) != len(names):
+    known = set(names)
+    if len(known) != len(names):
         raise data_error(file, "has two columns of the same name")
     for name in wanted:
-        if name not in names:
+        if name not in known:
             error = unknown("column", name, names)
             raise UnknownName(f"{file.display}: {error}", kind="column", name=name, allowed=names)
     first = 1 if file.format == "parquet" else 2
