@@ -64,6 +64,14 @@ class ClientsJob(NamedTuple):
 Job = ClientJob | SampleJob | SplitJob | ClientsJob
 
 
+class BlockJob(NamedTuple):
+    """Train several clients as one stack with this number of columns."""
+
+    jobs: tuple[ClientJob, ...]
+    columns: int
+    has_kept: tuple[bool, ...] = ()  # whether each client has kept vectors, which are sent with the job
+
+
 class ClientReport(NamedTuple):
     """Statistics of one trained client. Its vectors are passed separately."""
 

@@ -270,3 +270,17 @@ def test_resumed_vectorised_run_equals_uninterrupted_run(tmp_path: Path) -> None
     assert executor._worker.stack_size() == 2
     assert torch.equal(uninterrupted.x, resumed.x)
     assert uninterrupted.test[-1]["accuracy"] == resumed.test[-1]["accuracy"]
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
+def test_number_of_workers_does_not_change_results(algorithm: str) -> None:
+    """Equal to the bit, with four blocks of two clients, and clients that return with kept vectors."""
+    settings = {"data.clients": 10, "clients_per_round": 8, "rounds": 2}
+    one, two = (Vectorised(floats=12_000, workers=workers) for workers in (1, 2))
+    try:
+        expected, actual = (small.run(executor, algorithm, settings) for executor in (one, two))
+        assert len(two.pids) == 2 and one.pids == []
+    finally:
+        two.close()
+    assert torch.equal(expected.x, actual.x)
+    assert [line["loss"] for line in expected.train] == [line["loss"] for line in actual.train]

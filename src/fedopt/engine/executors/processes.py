@@ -26,11 +26,11 @@ from fedopt.data import Arrays, Federation
 from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.shared_vectors import SharedVectors, check_shared_memory, share, vector_bytes
-from fedopt.engine.executors.worker_process import WorkerProcess
+from fedopt.engine.executors.worker_process import BuildWorker, WorkerProcess
 from fedopt.engine.open_files import allow_open_files
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses
-from fedopt.engine.worker import ClientJob, Job, initial_model
+from fedopt.engine.worker import BlockJob, ClientJob, Job, Worker, initial_model
 from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.files import Log
 
@@ -38,12 +38,19 @@ _MAX_DEATHS = 3  # of workers, on one job or during their start
 
 
 class Processes:
-    """Runs jobs in `workers` processes."""
+    """Runs jobs in `workers` processes.
+
+    Args:
+        build: builds the worker that runs the jobs in a process.
+        clients_per_job: the largest number of clients that a job trains.
+    """
 
     fallback_reason = ""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, build: BuildWorker = Worker, clients_per_job: int = 1) -> None:
         self._count = workers
+        self._build = build
+        self._clients_per_job = clients_per_job
         self._workers: list[WorkerProcess] = []  # started with the first problem
         self._loaded: tuple[Any, ...] | None = None
         self._stopped = StoppedProcesses()
@@ -82,7 +89,7 @@ class Processes:
         d = max(len(initial.x), statistics)
         self._client_ids = federation.train.ids
         algorithm = problem.algorithm()
-        self._keeps = len(algorithm.keeps)
+        self._keeps = len(algorithm.keeps) * self._clients_per_job
         self._returned = len(algorithm.returns)
         self._per_slot = self._returned + 2 * self._keeps  # kept before, returned, kept
         self._slots = 4 * len(self._workers)
@@ -94,7 +101,7 @@ class Processes:
         )
         self._sent, self._shared = (SharedVectors(count, d) for count in vectors)
         shared_sample = tuple(share(torch.from_numpy(a)) for a in sample)
-        self._loaded = (problem, shared_sample, self._sent, self._shared, self._keeps)
+        self._loaded = (problem, shared_sample, self._build, self._sent, self._shared, self._keeps)
         with self._ended_by_interrupts():
             for index in range(len(self._workers)):
                 self._send_problem(index)
@@ -141,7 +148,7 @@ class Processes:
         return train_by_client(self, jobs, sent, kept, self._returned)
 
     def map(
-        self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
+        self, jobs: Sequence[Job | BlockJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
         self._drain()
         self._sent.write(0, sent)
@@ -180,11 +187,12 @@ class Processes:
             self._workers.clear()
             raise
 
-    def _repeated_death(self, job: Job) -> WorkerError:
+    def _repeated_death(self, job: Job | BlockJob) -> WorkerError:
         client, round, where = None, None, "an evaluation"
-        if isinstance(job, ClientJob):
-            client, round = self._client_ids[job.client], job.round.t + 1
-            where = f"client {client!r} in round {round}"
+        first = job.jobs[0] if isinstance(job, BlockJob) else job
+        if isinstance(first, ClientJob):
+            client, round = self._client_ids[first.client], first.round.t + 1
+            where = f"{'the block of ' if first is not job else ''}client {client!r} in round {round}"
         text = f"a worker died {_MAX_DEATHS} times on {where}, possibly out of memory"
         return WorkerError(f"{text}; use fewer workers", client=client, round=round)
 
@@ -196,8 +204,8 @@ class Processes:
         for worker in self._workers:
             worker.stop()
 
-    def _dispatch(self, worker: WorkerProcess, number: int, job: Job, kept: Kept) -> None:
-        before = kept(job.client) if isinstance(job, ClientJob) else None
+    def _dispatch(self, worker: WorkerProcess, number: int, job: Job | BlockJob, kept: Kept) -> None:
+        job, before = _with_kept(job, kept)
         first = self._first(number)
         if before is not None:
             self._shared.write(first, before)
@@ -243,6 +251,17 @@ class Processes:
                 self._replace(index)
                 self._await_ready(index)
             worker.job = None
+
+
+def _with_kept(job: Job | BlockJob, kept: Kept) -> tuple[Job | BlockJob, tuple[Vector, ...] | None]:
+    """Return a job and the vectors that its clients kept; None if there are none."""
+    if isinstance(job, ClientJob):
+        return job, kept(job.client)
+    if not isinstance(job, BlockJob):
+        return job, None
+    rows = [kept(one.client) for one in job.jobs]
+    job = job._replace(has_kept=tuple(row is not None for row in rows))
+    return job, tuple(vector for row in rows if row is not None for vector in row)
 
 
 def _failed_start(exit_code: int) -> WorkerError:

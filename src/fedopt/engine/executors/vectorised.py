@@ -13,22 +13,23 @@ one client after the other; `fallback_reason` gives the reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
-from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
-from fedopt.engine.executors.blocks import add_client, train_by_client
+from fedopt.engine.executors.block_worker import BlockReply, BlockWorker
+from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.devices import full_precision
+from fedopt.engine.executors.processes import Processes
 from fedopt.engine.executors.together import RunRound
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.blocks import BlockJobs
 from fedopt.engine.stacked.compiling import check_compiler
-from fedopt.engine.stacked.worker import MAX_FLOATS, NotStackable, StackedWorker
-from fedopt.engine.worker import ClientJob, ClientReport, Job
+from fedopt.engine.stacked.worker import MAX_FLOATS, NotStackable
+from fedopt.engine.worker import BlockJob, ClientJob, Job
 from fedopt.files import Log
-from fedopt.models.sparse_rows import SparseRows
 
 
 class Vectorised:
@@ -36,32 +37,43 @@ class Vectorised:
 
     Args:
         compiles: whether steps are compiled to machine code.
+        workers: the number of processes. With 1, blocks are trained in this process; with more, the blocks of
+            a round are distributed over worker processes if there are several.
         floats: the memory limit of a stack, in numbers.
     """
 
     is_started = True
 
-    def __init__(self, device: str = "cpu", *, compiles: bool = False, floats: int = MAX_FLOATS) -> None:
+    def __init__(
+        self, device: str = "cpu", *, compiles: bool = False, workers: int = 1, floats: int = MAX_FLOATS
+    ) -> None:
         if compiles:
             check_compiler()
-        self._device = device
-        self._compiles = compiles
-        self._floats = floats
+        self._build = partial(BlockWorker, device=device, compiles=compiles, floats=floats)
+        self._workers = workers
+        self._pool: Processes | None = None
         self._reason = ""  # of a block that could not be stacked
 
     @property
     def fallback_reason(self) -> str:
         return self._worker.plan.reason or self._reason
 
+    @property
+    def pids(self) -> list[int]:
+        """Return the process ids of the workers."""
+        return [] if self._pool is None else self._pool.pids
+
     def report_to(self, log: Log) -> None:
         pass
 
     def start(self) -> None:
-        pass
+        """Do nothing: worker processes are started when there are several blocks."""
 
     def load(self, problem: Problem, federation: Federation, sample: Arrays) -> None:
+        self._close_pool()
         self._reason = ""
-        self._worker = StackedWorker(problem, federation, sample, self._device, self._compiles, self._floats)
+        self._loaded = problem, federation, sample
+        self._worker = self._build(problem, federation, sample)
 
     def share(self, x: Vector) -> Vector:
         return x.clone()
@@ -69,26 +81,30 @@ class Vectorised:
     def train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[BlockResult]:
+        if self._worker.plan.reason:
+            yield from train_by_client(self, jobs, sent, kept, len(self._worker.algorithm.returns))
+            return
+        blocks = [BlockJob(tuple(block), columns) for block, columns in self._worker.blocks(jobs)]
+        if self._workers > 1 and len(blocks) > 1:
+            pool = self._open_pool(max(block.columns for block in blocks))
+            for reply, vectors in pool.map(blocks, sent, kept):
+                assert isinstance(reply, BlockReply)
+                self._reason = reply.reason or self._reason
+                yield reply.result(vectors)
+            return
         with full_precision():
-            if self._worker.plan.reason:
-                yield from train_by_client(self, jobs, sent, kept, len(self._worker.algorithm.returns))
-                return
-            for block, columns in self._worker.blocks(jobs):
-                yield self._train_block(block, columns, sent, kept)
+            for block in blocks:
+                rows = [kept(job.client) for job in block.jobs]
+                result, reason = self._worker.train_block(block, sent, rows)
+                self._reason = reason or self._reason
+                yield result
 
-    def _train_block(
-        self, jobs: Sequence[ClientJob], columns: int, sent: tuple[Vector, ...], kept: Kept
-    ) -> BlockResult:
-        try:
-            return BlockResult(
-                *self._worker.train_stack(jobs, columns, sent, [kept(job.client) for job in jobs])
-            )
-        except NotStackable as error:
-            self._reason = str(error)
-        block = BlockResult([], BlockSum(), {})
-        for report, vectors in self.map(jobs, sent, kept):
-            add_client(block, report, vectors, len(self._worker.algorithm.returns))
-        return block
+    def _open_pool(self, columns: int) -> Processes:
+        """Start the worker processes, once for a problem."""
+        if self._pool is None:
+            self._pool = Processes(self._workers, self._build, columns)
+            self._pool.load(*self._loaded)
+        return self._pool
 
     def train_together(self, rounds: Sequence[RunRound]) -> list[list[BlockResult]]:
         """Train the clients of several runs. Return the blocks of each run, as `train` would yield them.
@@ -112,22 +128,14 @@ class Vectorised:
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        sent = self._to_device(sent)
         with full_precision():
             for job in jobs:
-                vectors = kept(job.client) if isinstance(job, ClientJob) else None
-                report, results = self._worker.run(job, sent, vectors and self._to_device(vectors))
-                yield _to_cpu(report, results)
+                yield self._worker.run(job, sent, kept(job.client) if isinstance(job, ClientJob) else None)
 
     def close(self) -> None:
-        pass
+        self._close_pool()
 
-    def _to_device(self, vectors: tuple[Vector, ...]) -> tuple[Vector, ...]:
-        return tuple(v.to(self._device) for v in vectors)
-
-
-def _to_cpu(report: Any, vectors: tuple[Vector, ...]) -> tuple[Any, tuple[Vector, ...]]:
-    if isinstance(report, ClientReport) and report.rows is not None:
-        rows: SparseRows = report.rows
-        report = report._replace(rows=rows._replace(rows=rows.rows.cpu()))
-    return report, tuple(v.cpu() for v in vectors)
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import closing
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 import torch.multiprocessing as multiprocessing
 
-from fedopt.data import Arrays
+from fedopt.data import Arrays, Federation
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses, continue_stopped
 from fedopt.engine.worker import Worker, one_line
@@ -22,6 +23,8 @@ from fedopt.errors import FedoptError, WorkerError
 
 _SECONDS_TO_END = 5
 _ATTEMPTS_TO_START, _SECONDS_BETWEEN_ATTEMPTS = 5, 0.2
+
+BuildWorker = Callable[[Problem, Federation, Arrays], Worker]
 
 
 class WorkerProcess:
@@ -105,8 +108,8 @@ def _serve(connection: Connection[Any, Any]) -> None:
                 sys.path[:] = message
                 continue
             if isinstance(message[0], Problem):
-                problem, sample, sent, shared, keeps = message
-                worker, failure = _load(problem, tuple(a.numpy() for a in sample))
+                problem, sample, build, sent, shared, keeps = message
+                worker, failure = _load(problem, tuple(a.numpy() for a in sample), build)
                 connection.send((None, None, (), failure))
                 continue
             number, job, first, kept_lengths, sent_lengths = message
@@ -123,10 +126,10 @@ def _serve(connection: Connection[Any, Any]) -> None:
         return
 
 
-def _load(problem: Problem, sample: Arrays) -> tuple[Worker | None, FedoptError | None]:
+def _load(problem: Problem, sample: Arrays, build: BuildWorker) -> tuple[Worker | None, FedoptError | None]:
     """Create a worker for the problem, or an error with a message of one line."""
     try:
-        return Worker(problem, problem.federation(), sample), None
+        return build(problem, problem.federation(), sample), None
     except FedoptError as error:
         return None, error
     except Exception as error:  # in the user's model or data

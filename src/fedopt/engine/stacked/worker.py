@@ -36,7 +36,7 @@ from fedopt.engine.stacked.model import StackedModel
 from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batches
 from fedopt.engine.stacked.steps import StackedSteps
 from fedopt.engine.stacked.work import StackedWork
-from fedopt.engine.worker import ClientJob, Worker, one_line
+from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker, one_line
 from fedopt.models.capabilities import declares, has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
@@ -287,6 +287,22 @@ class StackedWorker(Worker):
             self._prepared = None
         pads_inputs = declares(self.flat.module, "zero_padded_inputs")
         return PreparedBatches(problem, self.flat, split, jobs, self._rows, pads_inputs)
+
+    def run(
+        self,
+        job: Job,
+        sent: tuple[Vector, ...],
+        kept: tuple[Vector, ...] | None,
+        output: Vector | None = None,
+    ) -> tuple[Any, tuple[Vector, ...]]:
+        """Run the job of a plain worker. The vectors of its result are on the CPU."""
+        if self.device == "cpu":
+            return super().run(job, sent, kept, output)
+        moved = tuple(v.to(self.device) for v in sent)
+        report, vectors = super().run(job, moved, kept and tuple(v.to(self.device) for v in kept))
+        if isinstance(report, ClientReport) and report.rows is not None:
+            report = report._replace(rows=report.rows._replace(rows=report.rows.rows.cpu()))
+        return report, tuple(v.cpu() for v in vectors)
 
     def client_data(self, client: int) -> tuple[Arrays, SparseRows | None]:
         arrays, rows = super().client_data(client)
