@@ -7,7 +7,7 @@ from fedopt.api.training import default_directory, run, run_prepared
 from fedopt.api.tuning import BestTrial, TuningResult, sweep
 from fedopt.runs.evaluation import Evaluation
 from fedopt.runs.load import LoadedRun, load
-from fedopt.runs.prepare import RunRequest
+from fedopt.runs.prepare import RunRequest, with_chosen_executor
 from fedopt.tasks.own import own_task
 
 __all__ = [
@@ -30,5 +30,6 @@ __all__ = [
     "run_prepared",
     "run_seeds",
     "sweep",
+    "with_chosen_executor",
     "write_page",
 ]

@@ -24,7 +24,7 @@ from fedopt.remote.location import local_path
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.config import short_digest
 from fedopt.runs.loggers import check_loggers, create_loggers, other_loggers
-from fedopt.runs.prepare import PreparedRun, RunRequest
+from fedopt.runs.prepare import PreparedRun, RunRequest, with_chosen_executor
 from fedopt.runs.records import RunRecord, read_run
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
@@ -74,12 +74,13 @@ def run_seeds(
     progress: bool = False,
 ) -> RunGroup:
     """Execute a run with several seeds, in OUT/seed-0, OUT/seed-1, ... Existing runs are resumed."""
+    (request,), message = with_chosen_executor([request])
     jobs = _seed_jobs(request, seeds, Path())
     out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
     _refuse_runs([out])
     _check_packages([request])
     _write_group(out, "seeds", [request], list(seeds))
-    return _run_all(jobs, out, progress)
+    return _run_all(jobs, out, progress, message)
 
 
 def compare(
@@ -168,6 +169,7 @@ def compare_requests(
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated:
         raise ConfigError(f"algorithms has {repeated!r} twice; use each name once", keys=("algorithms",))
+    requests, message = with_chosen_executor(requests)
     jobs: list[_Job] = []
     for name, request in zip(names, requests, strict=True):
         if seeds is None:
@@ -183,7 +185,7 @@ def compare_requests(
         _refuse_runs([out, *(out / file_name(name) for name in names)])
     _check_packages(requests)
     _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
-    group = _run_all(jobs, out, progress)
+    group = _run_all(jobs, out, progress, message)
     page = out / "report.html"
     from fedopt.reporting import write_report  # imports Jinja2
 
@@ -229,14 +231,19 @@ def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[
     ]
 
 
-def _run_all(jobs: Sequence[_Job], out: Path, progress: bool) -> RunGroup:
-    """Execute one run after the other. A run that diverges does not stop the others."""
+def _run_all(jobs: Sequence[_Job], out: Path, progress: bool, message: str = "") -> RunGroup:
+    """Execute one run after the other. A run that diverges does not stop the others.
+
+    `message` is shown with the progress.
+    """
     group = RunGroup(out, [], [], [out / job.folder for job in jobs])
     rounds = [job.prepared.config.rounds for job in jobs]
     with (
         open_executor(jobs[0].request.executor, jobs[0].prepared.config.vectorised) as opened,
         ProgressBar("", sum(rounds), quiet=not progress) as bar,
     ):
+        if progress and message:
+            bar.log(message)
         for number, (name, request, prepared, folder) in enumerate(jobs):
             title, before = f"{name} ({number + 1} of {len(jobs)})", sum(rounds[:number])
             shown = RunProgress(bar, prepared.config, prepared.problem.metric, title, before)

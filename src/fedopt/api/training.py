@@ -23,7 +23,7 @@ from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
 from fedopt.runs.loggers import RunLogger, create_loggers
-from fedopt.runs.prepare import PreparedRun, RunRequest
+from fedopt.runs.prepare import PreparedRun, RunRequest, with_chosen_executor
 from fedopt.runs.result import RunResult
 from fedopt.runs.shared_data import open_data
 from fedopt.tasks import Task
@@ -64,11 +64,13 @@ def run(
         seed: seed of everything random.
         config: configuration with dotted keys as in `config.toml`, for example {"client.lr": 0.1}.
         data: "synthetic", an imported dataset or its directory; for named tasks only.
-        executor: "serial" (default), "processes" (default in a `fedopt.workers` block), "vectorised" or
-            "ray". With "processes", a script needs the usual `if __name__ == "__main__":`, and a small run
-            does not use the workers. With "vectorised", clients train many at a time; results are equal up
-            to rounding. With "ray", clients train on a Ray cluster.
-        workers: number of worker processes; one per core by default.
+        executor: "serial" (default), "processes" (default in a `fedopt.workers` block), "vectorised",
+            "compiled", "ray" or "auto". With "processes", a script needs the usual
+            `if __name__ == "__main__":`, and a small run does not use the workers. With "vectorised" and
+            "compiled", clients train many at a time; results are equal up to rounding. "compiled" is made
+            for small models and needs a C++ compiler. With "ray", clients train on a Ray cluster. "auto" is
+            "compiled" for small models and "processes" for others.
+        workers: number of worker processes; by default one per core, or one for "vectorised" and "compiled".
         out: run directory, or its URL such as "s3://bucket/run". An existing run is resumed.
         init: safetensors file with the initial weights.
         callback: a function, or several, called with a `Step` after every round and once before the first
@@ -100,9 +102,11 @@ def run(
         ExecutorOptions(executor, workers, device, ray_address, ray_gpus),
         tensorboard,
     )
+    (request,), choice = with_chosen_executor([request])
     return run_prepared(
         request.prepare(),
         request.executor,
+        message=choice,
         out=None if out is None else parse_location(out),
         callback=callback,
         tensorboard=tensorboard,
@@ -129,6 +133,7 @@ def run_prepared(
     prepared: PreparedRun,
     executor: ExecutorOptions,
     *,
+    message: str = "",
     out: Location | None = None,
     command: str = "",
     callback: Callback | Sequence[Callback] | None = None,
@@ -136,13 +141,15 @@ def run_prepared(
     loggers: Sequence[RunLogger] = (),
     progress: bool = False,
 ) -> RunResult:
-    """Execute a prepared run. `command` is recorded in run.json."""
+    """Execute a prepared run. `message` is shown with its progress, `command` is recorded in run.json."""
     config, metric = prepared.config, prepared.problem.metric
     with ExitStack() as stack:
         shown = None
         if progress:
             bar = stack.enter_context(ProgressBar(config.algorithm, config.rounds))
             shown = RunProgress(bar, config, metric)
+            if message:
+                shown.log(message)
         opened = stack.enter_context(open_executor(executor, config.vectorised))
         return execute_run(prepared, opened, out, command, tensorboard, shown, callback, loggers)
 

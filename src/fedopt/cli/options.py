@@ -39,12 +39,16 @@ Seeds = Annotated[
 Set = Annotated[
     list[str] | None, typer.Option("--set", help="A configuration key, as key=value.", metavar="KEY=VALUE")
 ]
-Workers = Annotated[int | None, typer.Option(help="Number of worker processes; default: one per core.")]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Number of worker processes; default: one per core; 1 for vectorised and compiled."),
+]
 ExecutorName = Annotated[
     str,
     typer.Option(
         "--executor",
-        help="processes, serial or ray (identical results), or vectorised (equal up to rounding).",
+        help="processes, serial or ray (identical results); vectorised or compiled (equal up to rounding, "
+        "for small models); or auto, which chooses compiled or processes by the size of the problem.",
     ),
 ]
 TrialExecutorName = Annotated[

@@ -108,6 +108,7 @@ def run(
             printing.print_seeds(group)
         _raise_failures(group)
         return
+    (request,), choice = api.with_chosen_executor([request])
     prepared = request.prepare()
     if show_config:
         from fedopt.runs.key_descriptions import annotated_toml
@@ -117,6 +118,7 @@ def run(
     result = api.run_prepared(
         prepared,
         request.executor,
+        message=choice,
         out=api.default_directory(prepared.config) if out is None else parse_location(out),
         command=typed_command(),
         tensorboard=tensorboard,

@@ -81,8 +81,9 @@ class Config(Section):
     patience: Count  # maximum number of consecutive rounds without a finite client
     buffers: Literal["refuse", "freeze", "average", "local"]  # how to treat a model with running statistics
     init: str  # "seed", or the checksum of the initial weights
-    # Device on which clients train many at a time. It changes the rounding, so it is part of the identity.
-    vectorised: Literal["cpu", "cuda", "mps"] | None = None
+    # Device on which clients train many at a time, or "compiled" for compiled steps on the CPU. It changes
+    # the rounding, so it is part of the identity.
+    vectorised: Literal["cpu", "cuda", "mps", "compiled"] | None = None
     client: ClientSection
     server: ServerSection
     loss: dict[str, Any]  # reduction, and options of the task's loss

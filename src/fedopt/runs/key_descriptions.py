@@ -51,7 +51,7 @@ DESCRIPTIONS = {
     "patience": "Number of consecutive rounds without a finite client after which the run ends as diverged.",
     "buffers": "Treatment of running statistics of batch normalization: refuse, freeze, average, local.",
     "init": 'Initial weights: "seed", or the checksum of the given file.',
-    "vectorised": "Device on which clients train many at a time; not set for other executors.",
+    "vectorised": "Clients train many at a time: on this device, or `compiled`; not set for other executors.",
     "client.batch_size": "Number of examples in a batch.",
     "client.epochs": "Passes over a client's data in each round; not set if client.steps is set.",
     "client.steps": "Number of batches per client and round; replaces client.epochs.",

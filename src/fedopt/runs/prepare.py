@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.data.store.locations import data_source
-from fedopt.engine.executors import ExecutorOptions
+from fedopt.engine.executors import AUTO, ExecutorOptions
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import InitialModel
 from fedopt.errors import ConfigError
@@ -104,11 +104,30 @@ class RunRequest:
         words += [] if self.init is None else ["--init", str(self.init)]
         words += ["--tensorboard"] if self.tensorboard else []
         words += ["--log", ",".join(self.log)] if self.log else []
-        if self.executor.vectorised == "cpu":
-            words += ["--executor", "vectorised"]
+        if self.executor.vectorised in ("cpu", "compiled"):
+            words += ["--executor", {"cpu": "vectorised"}.get(self.executor.vectorised, "compiled")]
         elif self.executor.vectorised is not None:
             words += ["--device", self.executor.vectorised]
         return shlex.join([*words, "--out", str(out)])
+
+
+def with_chosen_executor(requests: Sequence[RunRequest]) -> tuple[list[RunRequest], str]:
+    """Replace the executor "auto" of some requests by the one that suits all of them.
+
+    Return the requests and a line with the choice and its reason; "" if they name their executor.
+    """
+    executor = requests[0].executor
+    if executor.name != AUTO:
+        return list(requests), ""
+    if executor.vectorised is not None:  # on a device other than the CPU
+        name, reason = "vectorised", f"the device is {executor.vectorised}"
+    else:
+        from fedopt.engine.executors.choice import choose_executor
+
+        choices = [choose_executor(request.prepare().problem) for request in requests]
+        name, reason = next((choice for choice in choices if choice[0] != "compiled"), choices[0])
+    chosen = replace(executor, name=name)
+    return [replace(request, executor=chosen) for request in requests], f"executor {name}: {reason}"
 
 
 def _setting_word(value: object) -> str:

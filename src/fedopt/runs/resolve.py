@@ -73,7 +73,7 @@ def resolve(
     """Resolve the configuration of `algorithm` on `task` with the user's `settings` (dotted key -> value).
 
     `init` is the checksum of the initial weights, `vectorised` the device on which clients train many at a
-    time.
+    time, or "compiled".
     """
     entry, algorithm = find_algorithm(algorithm), algorithm_name(algorithm)
     defaults = _defaults(task, algorithm, entry, settings, source) | {"init": init}

@@ -3,6 +3,7 @@
 serial       in this process, one client after the other
 processes    in worker processes with one thread each; equal to `serial` to the bit
 vectorised   many clients at once on one device; equal to `serial` up to rounding
+compiled     many clients at once on the CPU, with compiled steps; equal to `serial` up to rounding
 ray          on the machines of a Ray cluster; equal to `serial` to the bit
 """
 
@@ -17,22 +18,23 @@ from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.errors import ConfigError, unknown
 
-EXECUTORS = ("processes", "serial", "vectorised", "ray")
+EXECUTORS = ("processes", "serial", "vectorised", "compiled", "ray")
+AUTO = "auto"  # compiled or processes, chosen by the problem (see `choice`)
 
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """The executor of a run and its options. Only `vectorised` changes results."""
+    """The executor of a run and its options. Only `vectorised` and `compiled` change results."""
 
     name: str | None = None  # None: "processes" in a `workers` block and "serial" elsewhere
-    workers: int | None = None  # None: one per core
+    workers: int | None = None  # None: one per core, or one for `vectorised` and `compiled`
     device: str = "cpu"
     ray_address: str | None = None  # "auto" or HOST:PORT; None: a cluster in this process
     ray_gpus: float | None = None  # that a worker reserves; None: one if the device is not the CPU
 
     @property
     def vectorised(self) -> str | None:
-        """The device of the vectorised executor, or None if another executor is used.
+        """The device of the vectorised executor, "compiled", or None if another executor is used.
 
         The vectorised executor is used on every device except the CPU, and on the CPU on request. The device
         of a Ray worker is that of its node.
@@ -43,6 +45,14 @@ class ExecutorOptions:
             check_device(self.device, local=False)
             return None if self.device == "cpu" else self.device
 
+        if self.name == "compiled":
+            if self.device not in ("cpu", "auto"):
+                raise ConfigError(
+                    f"executor compiled uses the CPU, not {self.device}; leave out device, or use executor "
+                    "vectorised",
+                    keys=("device", "executor"),
+                )
+            return "compiled"
         device = choose_device(self.device)
         return device if device != "cpu" or self.name == "vectorised" else None
 
@@ -92,12 +102,12 @@ def workers(count: int | None = None) -> Iterator[None]:
 def open_executor(options: ExecutorOptions, vectorised: str | None = None) -> Iterator[Executor]:
     """Open an executor and close it at the end. The workers of a `workers` block stay open.
 
-    `vectorised` is the device of a run that was configured for the vectorised executor.
+    `vectorised` is this value of the run's configuration: a device, "compiled" or None.
     """
     workers, device = options.workers, vectorised
     name = options.name or ("processes" if _shared else "serial")
     if name not in EXECUTORS:
-        raise unknown("executor", name, EXECUTORS)
+        raise unknown("executor", name, (*EXECUTORS, AUTO))
     _check_count(workers)
     _check_ray_options(options, name)
     shared = _shared[-1] if _shared and name == "processes" and not device else None
@@ -120,10 +130,13 @@ def open_executor(options: ExecutorOptions, vectorised: str | None = None) -> It
 
         gpus = options.ray_gpus if options.ray_gpus is not None else (1.0 if device else 0.0)
         executor = RayExecutor(workers, options.ray_address, device, gpus)
-    elif device or name == "vectorised":
+    elif device or name in ("vectorised", "compiled"):
         from fedopt.engine.executors.vectorised import Vectorised
 
-        executor = Vectorised(device or "cpu")
+        compiles = "compiled" in (device, name)
+        executor = Vectorised(
+            "cpu" if compiles or device is None else device, compiles=compiles, workers=workers or 1
+        )
     elif name == "serial":
         executor = Serial()
     else:

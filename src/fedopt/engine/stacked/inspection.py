@@ -11,6 +11,7 @@ from typing import NamedTuple, get_args
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedopt import rng
 from fedopt.data import Arrays, Split
@@ -34,6 +35,7 @@ class StackingPlan(NamedTuple):
     prepares_rows: bool = False  # `prepare` treats each example alone and without random numbers
     saved_floats: int = 0  # numbers that autograd saves for one example
     example_floats: int = 0  # numbers of one example and its dropout masks
+    flops: int = 0  # floating-point operations of the forward pass for one example
     is_traced: bool = True  # tracing saves time; False for models with many operations, where it takes long
 
 
@@ -61,10 +63,13 @@ def _inspect(problem: Problem, model: StackedModel, single: Flat, arrays: Arrays
     prepares_rows = _prepares_rows(problem, arrays, rows)
     with seeded(problem.seed, "inspect"):
         masks = model.masks.draw(inputs)
-    saved, operations, has_row_losses = _forward(model, StackedBatch(inputs, targets, torch.empty(0), masks))
+    saved, operations, flops, has_row_losses = _forward(
+        model, StackedBatch(inputs, targets, torch.empty(0), masks)
+    )
     numbers = sum(part[0].numel() for part in (inputs, targets, *masks))
     is_traced = operations <= MAX_TRACED_OPERATIONS
-    plan = StackingPlan("", "each", prepares_rows, -(-saved // len(rows)), numbers, is_traced)
+    saved, flops = -(-saved // len(rows)), -(-flops // len(rows))
+    plan = StackingPlan("", "each", prepares_rows, saved, numbers, flops, is_traced)
     fixed = single.fixed_versions(), model.flat.fixed_versions()
     for row_losses in get_args(RowLosses):
         if (row_losses == "each") != has_row_losses and row_losses != "batch":
@@ -97,9 +102,12 @@ def _bits(a: Tensor) -> Tensor:
     return a.contiguous().view(torch.uint8) if a.ndim else a[None].view(torch.uint8)
 
 
-def _forward(model: StackedModel, batch: StackedBatch) -> tuple[int, int, bool]:
-    """Run a forward pass. Return how many floats and how many tensors it saves for the backward pass, and
-    whether the loss has a value for each example."""
+def _forward(model: StackedModel, batch: StackedBatch) -> tuple[int, int, int, bool]:
+    """Run a forward pass.
+
+    Return how many floats and how many tensors it saves for the backward pass, the number of operations of
+    its products, and whether the loss has a value for each example.
+    """
     saved: dict[int, int] = {}  # by address: a recurrent layer saves its weights at every step
     tensors = 0
 
@@ -112,9 +120,10 @@ def _forward(model: StackedModel, batch: StackedBatch) -> tuple[int, int, bool]:
 
     device = model.flat.parameters[0].device
     inputs, targets, *masks = (a.to(device) for a in (batch.inputs, batch.targets, *batch.masks))
-    with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t):
+    counter = FlopCounterMode(display=False)
+    with torch.autograd.graph.saved_tensors_hooks(count, lambda t: t), counter:
         losses = model.objective.losses(inputs, targets, tuple(masks))
-    return sum(saved.values()), tensors, losses.shape[:1] == targets.shape[:1]
+    return sum(saved.values()), tensors, counter.get_total_flops(), losses.shape[:1] == targets.shape[:1]
 
 
 def _equals_single(

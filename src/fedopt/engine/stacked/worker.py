@@ -132,7 +132,7 @@ class StackedWorker(Worker):
         return UNEQUAL_STEPS.applies(self.algorithm)
 
     @cached_property
-    def _rows(self) -> int:
+    def rows(self) -> int:
         """The number of rows to which batches are padded."""
         size, split = self.problem.local.batch_size, self.federation.train
         return min(size, int(split.sizes.max())) if split.knows_sizes else size
@@ -151,7 +151,7 @@ class StackedWorker(Worker):
         """Return the largest number of columns up to `most` that fits into the memory limit."""
         plan, largest = self.plan, int(self.federation.train.sizes.max())
         steps = self.problem.local.planned_steps(largest)
-        per_client = self._rows * (plan.saved_floats + steps * plan.example_floats)
+        per_client = self.rows * (plan.saved_floats + steps * plan.example_floats)
         per_client += _VECTORS_PER_CLIENT * self.flat.d
         return min(max(self._floats // per_client, 1), most)
 
@@ -283,10 +283,10 @@ class StackedWorker(Worker):
         split, prepared = self.federation.train, self._prepared
         if prepared is not None:
             if all(prepared.fill(job.client) for job in jobs):
-                return GatheredBatches(problem, split, jobs, prepared, self._rows)
+                return GatheredBatches(problem, split, jobs, prepared, self.rows)
             self._prepared = None
         pads_inputs = declares(self.flat.module, "zero_padded_inputs")
-        return PreparedBatches(problem, self.flat, split, jobs, self._rows, pads_inputs)
+        return PreparedBatches(problem, self.flat, split, jobs, self.rows, pads_inputs)
 
     def run(
         self,
