@@ -203,5 +203,5 @@ def test_rates_are_removed_at_the_end() -> None:
 
 
 def test_declarations_do_not_apply_to_subclasses() -> None:
-    assert declares(CharacterCNN(), "independent_examples")
-    assert not declares(_Subclass(), "independent_examples")
+    assert declares(CharacterCNN(), "each_layer_once")
+    assert not declares(_Subclass(), "each_layer_once")

@@ -5,7 +5,6 @@ change the forward pass, so it must repeat the declaration.
 
     each_layer_once        `forward` calls every layer once, and every parameter belongs to one layer
     updates_in_backward    a layer that can update itself in the backward pass (see `SelfUpdating`)
-    independent_examples   the output for an example depends on that example alone
     zero_padded_inputs     further columns of zeros in the inputs do not change the outputs
 
 A layer with a fused kernel that `torch.func.vmap` does not support implements `HasBasicOperations`.

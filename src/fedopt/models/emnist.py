@@ -23,7 +23,7 @@ class CharacterCNN(nn.Module):
     ReLU after both.
     """
 
-    each_layer_once = independent_examples = True
+    each_layer_once = True
 
     def __init__(self, *, classes: int = 62, activations: str = "as_run") -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Autoencoder(nn.Module):
     The caption states sigmoid at all dense layers; in the authors' code the layer of 30 units is linear.
     """
 
-    each_layer_once = independent_examples = True
+    each_layer_once = True
     WIDTHS = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
 
     def __init__(self, *, activations: str = "as_run") -> None:

@@ -17,7 +17,7 @@ class TagRegression(nn.Module):
     vocabulary has no row, but it counts when the sum is divided by the number of words.
     """
 
-    each_layer_once = updates_in_backward = independent_examples = zero_padded_inputs = True
+    each_layer_once = updates_in_backward = zero_padded_inputs = True
     rate: float | None = None  # while it is set, rows of the kernel are updated in the backward pass
     _basic = False
 

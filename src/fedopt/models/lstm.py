@@ -73,7 +73,7 @@ def repeat_last(outputs: Tensor, tokens: Tensor) -> Tensor:
 class NextCharacter(nn.Module):
     """Shakespeare: embedding 8, two LSTMs of 256, dense 90; 820,522 parameters."""
 
-    each_layer_once = independent_examples = True
+    each_layer_once = True
 
     def __init__(self, *, vocabulary: int = 90, width: int = 8, units: int = 256) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class NextWord(nn.Module):
     The dense layers act on each step separately, so the padding is replaced where the outputs are narrowest.
     """
 
-    each_layer_once = independent_examples = True
+    each_layer_once = True
 
     def __init__(self, *, vocabulary: int = 10_004, width: int = 96, units: int = 670) -> None:
         super().__init__()

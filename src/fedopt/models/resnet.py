@@ -60,8 +60,6 @@ class ResNet18(nn.Module):
     which had no effect before July 2020.
     """
 
-    independent_examples = True
-
     def __init__(self, *, classes: int = 100, l2: float = 0.0) -> None:
         super().__init__()
         self.l2 = l2

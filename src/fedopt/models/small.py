@@ -11,7 +11,7 @@ from fedopt.models.keras import dense
 class LogisticRegression(nn.Module):
     """Multinomial logistic regression 60-10, 610 parameters; the softmax is part of the loss."""
 
-    each_layer_once = independent_examples = True
+    each_layer_once = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class LogisticRegression(nn.Module):
 class Perceptron(nn.Module):
     """Multilayer perceptron 60-32-10 with ReLU, 2,282 parameters."""
 
-    each_layer_once = independent_examples = True
+    each_layer_once = True
 
     def __init__(self, *, hidden: int = 32) -> None:
         super().__init__()
