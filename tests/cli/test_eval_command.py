@@ -61,7 +61,8 @@ def test_sample_of_clients_gives_an_estimate_with_an_interval(finished_run: Fini
     assert (measured["clients"], measured["population"]) == (WRITERS - 1, WRITERS)
     assert "population" not in everything and "half" not in everything
     assert abs(measured["accuracy"] - everything["accuracy"]) <= measured["half"]
-    refused(fedopt(*words, "--sample", WRITERS + 1), "sample", f"1 to {WRITERS}")
+    assert json.loads(fedopt(*words, "--sample", WRITERS + 1, "--json").out) == everything
+    refused(fedopt(*words, "--sample", 0), "sample", "at least 1")
     assert "estimated" in fedopt(*words, "--sample", 2).out
 
 

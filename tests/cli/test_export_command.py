@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fedopt.models import CharacterCNN
 def exported(finished_run: FinishedRun, tmp_path_factory: pytest.TempPathFactory) -> Path:
     to = tmp_path_factory.mktemp("export") / "model"
     done = fedopt("export", finished_run.path, "--to", to)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0, done.err
     assert done.out.splitlines() == [str(to / "model.safetensors"), str(to / "MODEL_CARD.md")]
     return to
 
@@ -37,11 +38,37 @@ def test_exported_weights_load_into_the_module(finished_run: FinishedRun, export
 
 def test_model_card_names_task_data_and_command(finished_run: FinishedRun, exported: Path) -> None:
     card = (exported / "MODEL_CARD.md").read_text()
-    value = f"{100 * finished_run.summary['value']:.1f} %"
-    for word in ("emnist_cr", "fedavg", "round 3", "synthetic", "1206590", value, "fedopt run emnist_cr"):
+    words = ("emnist_cr", "fedavg", "round 3", "synthetic", "1,206,590", "float32 [28, 28]", "Conv2d")
+    for word in (*words, "fedopt run emnist_cr", finished_run.summary["x_sha256"]):
         assert word in card
-    assert finished_run.summary["x_sha256"] in card
     assert "| `client.lr` | `0.1` |" in card
+
+
+def test_model_card_reports_the_evaluation_of_the_exported_weights(
+    finished_run: FinishedRun, exported: Path
+) -> None:
+    card = (exported / "MODEL_CARD.md").read_text()
+    measured = json.loads(fedopt("eval", finished_run.path, "--executor", "serial", "--json").out)
+    assert f"| all examples | {100 * measured['accuracy']:.1f} % |" in card
+    for q, name in ((5, "client at the 5th percentile"), (50, "median client")):
+        assert f"| {name} | {100 * measured['percentiles_over_clients'][str(q)]:.1f} % |" in card
+    _, front, _ = card.split("---\n", 2)
+    values = dict(line.split(": ", 1) for line in front.splitlines())
+    (entry,) = json.loads(values["model-index"])
+    assert entry["results"][0]["metrics"] == [{"type": "accuracy", "value": measured["accuracy"]}]
+
+
+def test_code_of_the_model_card_loads_the_weights(
+    finished_run: FinishedRun, exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = (exported / "MODEL_CARD.md").read_text()
+    code = card.partition("```python\n")[2].partition("```")[0]
+    monkeypatch.chdir(exported)
+    names: dict[str, Any] = {}
+    exec(code, names)  # the documented code, written by this package
+    assert names["outputs"].shape == (1, 62)
+    vector = torch.cat([p.detach().reshape(-1) for p in names["model"].parameters()])
+    assert torch.equal(vector, load(finished_run.path).x)
 
 
 def test_run_starts_from_exported_weights(finished_run: FinishedRun, exported: Path, tmp_path: Path) -> None:

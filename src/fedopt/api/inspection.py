@@ -13,15 +13,18 @@ from fedopt.api.training import shows_progress
 from fedopt.api.tuning import TuningResult
 from fedopt.display.progress import EvaluationProgress
 from fedopt.engine.executors import ExecutorOptions
-from fedopt.errors import RunDirectoryError
+from fedopt.errors import DataError, RunDirectoryError
+from fedopt.references import is_reference
 from fedopt.remote.location import Location, StrPath, local_path, parse_location
+from fedopt.runs.config import read_config
 from fedopt.runs.discover import find_runs
 from fedopt.runs.evaluation import Evaluation, EvaluationOptions, evaluate_result, evaluate_run
 from fedopt.runs.export import write_export
 from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
-from fedopt.tasks import Task, find_task
+from fedopt.tasks import TASKS, Task, find_task
 
+MAX_CARD_CLIENTS = 1000  # clients that are evaluated for a model card
 AnyRun = StrPath | RunResult | RunGroup | TuningResult
 
 
@@ -70,9 +73,26 @@ def export(
     default = location / "export" if isinstance(location, Path) else Path("export")
     directory = default if to is None else local_path(to, "to")
     with downloaded(location, checkpoints=True) as path:
-        if task is None and isinstance(run, RunResult):
-            return write_export(path, directory, run.model)
-        return write_export(path, directory, None if task is None else find_task(task).model)
+        known = _task_of(path) if task is None else find_task(task)
+        model = run.model if known is None and isinstance(run, RunResult) else None
+        evaluation = _evaluate_for_card(run if known is None and model is not None else path, known)
+        return write_export(path, directory, known, model, evaluation)
+
+
+def _task_of(run: Path) -> Task | None:
+    """Return the task of a run; None if it was an object of a Python program."""
+    name = read_config(run / "config.toml").task if (run / "config.toml").is_file() else ""
+    return find_task(name) if name in TASKS or is_reference(name) else None
+
+
+def _evaluate_for_card(run: StrPath | RunResult, task: Task | None) -> Evaluation | None:
+    """Evaluate the exported weights on all test clients, or on 1,000 of them; None without the data."""
+    if not isinstance(run, RunResult) and task is None:
+        return None
+    try:
+        return evaluate(run, task=task, sample=MAX_CARD_CLIENTS)
+    except DataError:
+        return None
 
 
 def report(

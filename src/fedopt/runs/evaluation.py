@@ -116,8 +116,8 @@ class Evaluation(NotebookDisplay):
 class EvaluationOptions:
     """How a model is evaluated.
 
-    `sample` is the number of randomly chosen clients; None: all clients. `on_progress` is called with the
-    number of evaluated clients and the number of all.
+    `sample` is the number of randomly chosen clients; None, or more than there are, means all clients.
+    `on_progress` is called with the number of evaluated clients and the number of all.
     """
 
     executor: ExecutorOptions = ExecutorOptions()
@@ -187,12 +187,9 @@ def _measure(
     clients = getattr(federation, split)
     population = len(clients.ids)
     chosen = list(range(population))
-    if options.sample is not None:
-        if not 1 <= options.sample <= population:
-            raise ConfigError(
-                f"sample is {options.sample}; allowed: 1 to {population}, the clients of the {split} split",
-                keys=("sample",),
-            )
+    if options.sample is not None and options.sample < 1:
+        raise ConfigError(f"sample is {options.sample}; allowed: at least 1 client", keys=("sample",))
+    if options.sample is not None and options.sample < population:
         chosen = choose_clients(population, options.sample)
     options.on_progress(0, len(chosen))
     with open_executor(options.executor) as opened, single_thread():

@@ -11,17 +11,31 @@ from torch import nn
 
 from fedopt.errors import RunDirectoryError
 from fedopt.files import write_atomically
-from fedopt.formatting import metric_unit
+from fedopt.runs.build_problem import build_problem
+from fedopt.runs.evaluation import Evaluation
 from fedopt.runs.load import load
-from fedopt.runs.records import flatten, read_run
+from fedopt.runs.model_card import example_form, model_card
+from fedopt.runs.records import read_run
+from fedopt.tasks import Task
 
 
-def write_export(run: Path, to: Path, model: nn.Module | Callable[[], nn.Module] | None = None) -> list[Path]:
+def write_export(
+    run: Path,
+    to: Path,
+    task: Task | None = None,
+    model: nn.Module | None = None,
+    evaluation: Evaluation | None = None,
+) -> list[Path]:
     """Write `model.safetensors` and `MODEL_CARD.md` to the directory `to`. Return their paths.
 
-    `model` is needed if the run was started with a task object.
+    Args:
+        run: the run directory.
+        to: the directory of the files.
+        task: the task of the run; None if it was passed as an object and is not known here.
+        model: the module, if the task is not known.
+        evaluation: the evaluation of the newest model of the run, for the card.
     """
-    loaded, record = load(run, model), read_run(run)
+    loaded, record = load(run, model if task is None else task.model), read_run(run)
     missing = [key for key in ("metric", "data", "command", "fedopt") if key not in record.info]
     if missing:
         raise RunDirectoryError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}", path=run)
@@ -34,36 +48,16 @@ def write_export(run: Path, to: Path, model: nn.Module | Callable[[], nn.Module]
     weights = {name: torch.clone(v).contiguous() for name, v in loaded.model.state_dict().items()}
     weights_file, card = to / "model.safetensors", to / "MODEL_CARD.md"
     write_atomically(weights_file, save(weights, metadata={"format": "pt"}))
-    write_atomically(card, _card(record.info, flatten(record.config), loaded.round))
+    build = None if task is None or not _is_importable(task.model) else task.model
+    form = None
+    if task is not None and evaluation is not None:
+        problem = build_problem(task, loaded.config)
+        form = example_form(problem, problem.federation().test, loaded.model)
+    write_atomically(card, model_card(record, loaded.round, loaded.model, build, form, evaluation))
     return [weights_file, card]
 
 
-def _card(info: dict[str, object], config: dict[str, object], round: int) -> str:
-    metric = str(info["metric"])
-    unit, value = metric_unit(metric), info.get("value")
-    result = unit.format(value) if isinstance(value, float) else "not finished"
-    note = (
-        " (generated; results are not comparable with the real data)" if info["data"] == "synthetic" else ""
-    )
-    rows = "\n".join(f"| `{key}` | `{value}` |" for key, value in config.items())
-    return f"""# {info["task"]}, {info["algorithm"]}, round {round}
-
-Trained by federated optimization with fedopt {info["fedopt"]}.
-
-| | |
-|---|---|
-| task | {info["task"]} |
-| data | {info["data"]}{note} |
-| parameters | {info.get("params", "see the weights")} |
-| {unit.name}, mean over the evaluations of the last 100 rounds | {result} |
-| x sha256 | {info.get("x_sha256", "not finished")} |
-| command | `{info["command"]}` |
-
-The weights are in `model.safetensors` under the module's own parameter names.
-
-## Configuration
-
-| key | value |
-|---|---|
-{rows}
-"""
+def _is_importable(build: Callable[..., nn.Module]) -> bool:
+    """Whether other programs can import the function or class that builds the module."""
+    name = getattr(build, "__qualname__", "")
+    return name.isidentifier() and getattr(build, "__module__", "__main__") != "__main__"

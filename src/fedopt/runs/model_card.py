@@ -1,0 +1,148 @@
+"""The model card of exported weights: evaluation, architecture, data, and code that loads the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedopt.data import Split
+from fedopt.engine.client import tensors
+from fedopt.engine.problem import Problem
+from fedopt.formatting import metric_unit
+from fedopt.runs.evaluation import Evaluation
+from fedopt.runs.records import RunRecord, flatten
+from fedopt.tasks import TASKS
+from fedopt.tasks.batch import call_model
+
+
+class ExampleForm(NamedTuple):
+    """Type and shape of inputs, outputs and targets for one example, for example "float32 [1, 28, 28]"."""
+
+    inputs: str
+    outputs: str
+    targets: str
+    labels: tuple[str, ...] = ()  # names of the classes, if the data has any
+
+
+def example_form(problem: Problem, split: Split, module: nn.Module) -> ExampleForm:
+    """Read one example and describe what goes into the model and what comes out."""
+    arrays = split.gather(np.arange(1))
+    inputs, targets = problem.prepare(tensors(arrays, slice(0, 1)), None)
+    with torch.no_grad():
+        outputs = call_model(module, inputs)
+    names = () if split.labels is None else tuple(map(str, split.labels.names))
+    return ExampleForm(_form(inputs), _form(outputs), _form(targets), names)
+
+
+def _form(value: Any) -> str:
+    """Type and shape without the first dimension, which is the batch."""
+    if isinstance(value, Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape[1:])}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_form(part)}" for name, part in value.items())
+    return ", ".join(_form(part) for part in value)
+
+
+def model_card(
+    record: RunRecord,
+    round: int,
+    module: nn.Module,
+    build: Callable[..., nn.Module] | None,
+    form: ExampleForm | None,
+    evaluation: Evaluation | None,
+) -> str:
+    """Return the card as Markdown with YAML front matter.
+
+    `build` is the importable function or class that builds the module, if there is one. `form` and
+    `evaluation` are None if the data of the run cannot be read.
+    """
+    info = record.info
+    name = f"{info['task']}, {info['algorithm']}, round {round}"
+    sections = [
+        _front_matter(record, evaluation),
+        f"# {name}\n\nTrained by federated optimization with fedopt {info['fedopt']}.",
+        _evaluation_section(evaluation),
+        _usage_section(record, build, form),
+        _model_section(record, module, form),
+        _table("## Data", {"source": _describe_data(record)}),
+        _table("## Training", {"command": f"`{info['command']}`", **_config_rows(record)}),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _front_matter(record: RunRecord, evaluation: Evaluation | None) -> str:
+    """Metadata in the format of the Hugging Face Hub. JSON values are valid YAML."""
+    info = record.info
+    lines = {
+        "library_name": "pytorch",
+        "tags": ["federated-learning", "fedopt", record.label],
+        "metrics": [record.metric],
+    }
+    if evaluation is not None and evaluation.value is not None:
+        result = {
+            "task": {"type": info["task"]},
+            "dataset": {"type": str(info["task"]), "name": evaluation.data, "split": evaluation.split},
+            "metrics": [{"type": evaluation.metric, "value": evaluation.value}],
+        }
+        lines["model-index"] = [{"name": f"{info['task']}-{record.label}", "results": [result]}]  # type: ignore[list-item]
+    return "\n".join(["---", *(f"{key}: {json.dumps(value)}" for key, value in lines.items()), "---"])
+
+
+def _evaluation_section(evaluation: Evaluation | None) -> str:
+    if evaluation is None:
+        return "## Evaluation\n\nThe weights were not evaluated, because the data of the run cannot be read."
+    unit, table = metric_unit(evaluation.metric), evaluation.table()
+    rows = "\n".join(f"| {name} | {value} |" for name, value in table.rows)
+    header = f"## Evaluation of these weights\n\n| {evaluation.split} split | {unit.name} |\n|---|---|\n"
+    return f"{header}{rows}\n\n{table.note[0].upper()}{table.note[1:]}."
+
+
+def _usage_section(
+    record: RunRecord, build: Callable[..., nn.Module] | None, form: ExampleForm | None
+) -> str:
+    options = ", ".join(f"{key}={value!r}" for key, value in record.config.get("model", {}).items())
+    lines = ["import torch", "from safetensors.torch import load_file"]
+    if build is None:
+        lines += ["", "model = ...  # build the module that was trained"]
+    else:
+        lines += [f"from {build.__module__} import {build.__qualname__}", ""]
+        lines.append(f"model = {build.__qualname__}({options})")
+    lines += ['model.load_state_dict(load_file("model.safetensors"))', "model.eval()"]
+    if form is not None and "," not in form.inputs.partition("[")[0]:
+        dtype, _, shape = form.inputs.partition(" ")
+        if shape.startswith("[") and shape.count("[") == 1:
+            size = ", ".join(["1", *filter(None, shape.strip("[]").split(", "))])
+            lines.append(f"outputs = model(torch.zeros({size}, dtype=torch.{dtype}))")
+    return "## Use\n\n```python\n" + "\n".join(lines) + "\n```"
+
+
+def _model_section(record: RunRecord, module: nn.Module, form: ExampleForm | None) -> str:
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    facts = {"parameters": f"{parameters:,}"}
+    if form is not None:
+        facts |= {"input": form.inputs, "output": form.outputs, "target": form.targets}
+        if form.labels:
+            facts["labels"] = ", ".join(form.labels)
+    if "x_sha256" in record.info:
+        facts["x sha256"] = str(record.info["x_sha256"])
+    return _table("## Model", facts) + f"\n\n```\n{module}\n```"
+
+
+def _describe_data(record: RunRecord) -> str:
+    if record.data == "synthetic":
+        return "synthetic: generated by fedopt; results are not comparable with the real data"
+    return f"the user's own clients ({record.data})" if record.info["task"] not in TASKS else record.data
+
+
+def _config_rows(record: RunRecord) -> dict[str, str]:
+    return {f"`{key}`": f"`{value}`" for key, value in flatten(record.config).items()}
+
+
+def _table(heading: str, rows: Mapping[str, str]) -> str:
+    lines = [f"| {key} | {value} |" for key, value in rows.items()]
+    return "\n".join([heading, "", "| | |", "|---|---|", *lines])
