@@ -90,7 +90,7 @@ def test_interrupt_exits_with_130_and_leaves_no_process(tmp_path: Path, moment: 
         os.killpg(process.pid, signal.SIGINT)  # like a terminal, to all processes of the group
         stdout, stderr = process.communicate(timeout=60)
         assert process.returncode == 130, stderr
-        (line,) = stderr.splitlines()
+        _, line = stderr.splitlines()  # after the heading
         assert line.startswith("interrupted; to resume: fedopt sweep so_lr")
         wait_for(lambda: not group_pids(process), seconds=20)
     assert temporary_files(out) == []

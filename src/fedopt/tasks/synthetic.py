@@ -1,7 +1,8 @@
 """Two small models on synthetic(alpha, beta) of Li et al., which is also a dataset of LEAF.
 
 The tasks are not in the paper. Clients per round, batch size and rounds are those of Li et al. The best rates
-are from a sweep over the grids below with 200 rounds and one seed, at alpha = beta = 1.
+are from our own sweeps with 60 rounds and one seed: of the points whose mean accuracy is within two
+percentage points of the highest, the one with the highest last accuracy.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ SYNTHETIC_LR = Task(
         client_grid=LogRange(-3, 0),
         server_grid=LogRange(-2, 0.5),
         rates={
-            "fedadagrad": Rates(-1.5, -1, -2),
-            "fedadam": Rates(-1.5, -2, -2),
-            "fedyogi": Rates(-1.5, -2, -2),
-            "fedavgm": Rates(-1.5, -0.5),
+            "fedadagrad": Rates(-2, -1, -3),
+            "fedadam": Rates(-1.5, -1.5, -3),
+            "fedyogi": Rates(-1.5, -1.5, -3),
+            "fedavgm": Rates(-2, 0),
             "fedavg": Rates(-1.5, 0),
         },
     ),
@@ -94,11 +95,11 @@ SYNTHETIC_MLP = Task(
         client_grid=LogRange(-3, 0),
         server_grid=LogRange(-2, 0.5),
         rates={
-            "fedadagrad": Rates(-1.5, -1, -2),
-            "fedadam": Rates(-1.5, -2, -2),
-            "fedyogi": Rates(-1.5, -2, -2),
-            "fedavgm": Rates(-1.5, -0.5),
-            "fedavg": Rates(-1.5, 0),
+            "fedadagrad": Rates(-1, -1, -3),
+            "fedadam": Rates(-1, -1.5, -3),
+            "fedyogi": Rates(-1, -1.5, -3),
+            "fedavgm": Rates(-1, -0.5),
+            "fedavg": Rates(-1, 0),
         },
     ),
 )
