@@ -23,7 +23,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # more threads would compete for the same cores
 
-pytest_plugins = ["bench_fixtures", "data_fixtures", "ray_fixtures", "tuning_fixtures"]  # in tests/support
+# In tests/support.
+pytest_plugins = ["bench_fixtures", "data_fixtures", "object_store", "ray_fixtures", "tuning_fixtures"]
 
 
 @pytest.fixture(scope="session")

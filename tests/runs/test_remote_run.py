@@ -1,0 +1,249 @@
+"""Run directories at URLs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from object_store import read_all, remote
+
+import fedopt
+from fedopt.errors import RemoteDirectoryError, RunDirectoryError, UploadError
+from fedopt.remote.directory import RemoteDirectory
+from fedopt.runs import lease as leases
+from fedopt.runs.records import read_run
+
+SETTINGS = {
+    "data.clients": 6,
+    "clients_per_round": 2,
+    "client.epochs": 1,
+    "eval.every": 1,
+    "checkpoint.every": 1,
+}
+
+
+def run(out: str | Path, rounds: int = 3, **changes: Any) -> fedopt.RunResult:
+    config = SETTINGS | changes
+    return fedopt.run("synthetic_lr", algorithm="scaffold", rounds=rounds, config=config, out=out)
+
+
+@pytest.fixture
+def other_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Call it to use the empty cache of another machine from now on."""
+
+    def move() -> Path:
+        cache = tmp_path / f"cache-{time.monotonic_ns()}"
+        monkeypatch.setenv("FEDOPT_DATA", str(cache))
+        return cache
+
+    return move
+
+
+def write_all(url: str, contents: dict[str, bytes]) -> None:
+    for name, content in contents.items():
+        remote(url).write(name, content)
+
+
+def without_times(lines: bytes) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in lines.splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
+
+
+def test_remote_directory_equals_a_local_one(memory: str, tmp_path: Path):
+    there, here = run(memory), run(tmp_path / "local")
+    files = read_all(memory)
+    local = {p.relative_to(tmp_path / "local").as_posix() for p in (tmp_path / "local").rglob("*")}
+    assert there.x_sha256 == here.x_sha256
+    assert set(files) == {n for n in local if (tmp_path / "local" / n).is_file() and n[0] != "."}
+    assert without_times(files["metrics.jsonl"]) == without_times(
+        (tmp_path / "local" / "metrics.jsonl").read_bytes()
+    )
+    assert there.url == there.summary()["run"] == memory
+    assert json.loads(files["run.json"])["status"] == "done"
+
+
+def test_run_killed_after_any_uploaded_file_resumes_to_the_same_result(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_machine: Any
+):
+    """What a kill leaves at the URL is its content after one of the uploads or deletions."""
+    snapshots: list[dict[str, bytes]] = []
+    upload, delete = RemoteDirectory.upload, RemoteDirectory.delete
+
+    def upload_one_by_one(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
+        for name in names:
+            upload(self, directory, [name])
+            snapshots.append(read_all(memory))
+
+    def delete_one_by_one(self: RemoteDirectory, names: list[str]) -> None:
+        for name in names:
+            delete(self, [name])
+            snapshots.append(read_all(memory))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteDirectory, "upload", upload_one_by_one)
+        patch.setattr(RemoteDirectory, "delete", delete_one_by_one)
+        expected = run(memory, rounds=2, **{"checkpoint.keep": 1})
+    assert len(snapshots) > 15
+    assert any(not any(n.endswith("position.json") for n in s) and len(s) > 6 for s in snapshots)
+    for at, snapshot in enumerate(snapshots):
+        other_machine()
+        snapshot.pop(leases.NAME, None)  # it has expired
+        write_all(f"memory://after-{at}", snapshot)
+        again = run(f"memory://after-{at}", rounds=2, **{"checkpoint.keep": 1})
+        assert again.x_sha256 == expected.x_sha256
+        assert without_times(read_all(f"memory://after-{at}")["metrics.jsonl"]) == without_times(
+            snapshots[-1]["metrics.jsonl"]
+        )
+
+
+def test_failed_uploads_are_repeated_and_lose_nothing(
+    memory: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    expected = run(tmp_path / "local")
+    upload, calls = RemoteDirectory.upload, []
+
+    def fail_sometimes(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
+        calls.append(names)
+        if len(calls) in (7, 8):  # the uploads after the first two rounds
+            raise RemoteDirectoryError("the host is down", url=memory)
+        upload(self, directory, names)
+
+    monkeypatch.setattr(RemoteDirectory, "upload", fail_sometimes)
+    assert run(memory).x_sha256 == expected.x_sha256
+    assert len(calls) > 8
+    assert json.loads(read_all(memory)["run.json"])["x_sha256"] == expected.x_sha256
+
+
+def test_run_that_could_not_be_uploaded_is_uploaded_by_the_same_command(
+    memory: str, monkeypatch: pytest.MonkeyPatch
+):
+    run(memory, rounds=1)
+    upload = RemoteDirectory.upload
+
+    def fail(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
+        if names:
+            raise RemoteDirectoryError("the host is down", url=memory)
+
+    monkeypatch.setattr(RemoteDirectory, "upload", fail)
+    with pytest.raises(UploadError) as error:
+        run(memory)
+    assert error.value.url == memory
+    assert error.value.path is not None
+    finished = read_run(error.value.path)
+    assert (finished.status, finished.rounds) == ("done", 3)
+    assert json.loads(read_all(memory)["run.json"])["rounds"] == 1
+    monkeypatch.setattr(RemoteDirectory, "upload", upload)
+    result = run(memory)
+    assert [line["round"] for line in result.train] == [1, 2, 3]
+    assert json.loads(read_all(memory)["run.json"])["x_sha256"] == finished.info["x_sha256"]
+
+
+def test_old_local_copy_does_not_replace_a_new_run_at_the_same_url(memory: str):
+    run(memory)
+    remote(memory).delete(list(read_all(memory)))
+    assert [line["round"] for line in run(memory, rounds=2, seed=1).train] == [1, 2]
+    assert json.loads(read_all(memory)["run.json"])["seed"] == 1
+
+
+def test_longer_run_continues_on_another_machine(memory: str, tmp_path: Path, other_machine: Any):
+    run(memory, rounds=2)
+    other_machine()
+    assert run(memory, rounds=3).x_sha256 == run(tmp_path / "local", rounds=3).x_sha256
+
+
+def test_url_of_another_configuration_is_refused_by_its_name(memory: str):
+    run(memory, rounds=1)
+    before = read_all(memory)
+    with pytest.raises(RunDirectoryError) as error:
+        run(memory, rounds=1, seed=5)
+    assert memory in str(error.value) and "cache" not in str(error.value)
+    assert read_all(memory) == before  # also without a lease
+
+
+def test_process_that_lost_its_lease_stops_and_writes_nothing(
+    memory: str, monkeypatch: pytest.MonkeyPatch, other_machine: Any
+):
+    """Another machine takes over after the second round."""
+    taken: list[dict[str, bytes]] = []
+
+    def take_over(step: fedopt.Step) -> None:
+        if step.position.round == 2:
+            contents = read_all(memory)
+            lease = json.loads(contents[leases.NAME]) | {"token": "other", "host": "elsewhere"}
+            remote(memory).write(leases.NAME, json.dumps(lease).encode())
+            taken.append(read_all(memory))
+
+    with pytest.raises(RemoteDirectoryError) as error:
+        fedopt.run(
+            "synthetic_lr", algorithm="scaffold", rounds=3, config=SETTINGS, out=memory, callback=take_over
+        )
+    assert error.value.url == memory
+    assert read_all(memory) == taken[0]
+
+
+def test_file_url_is_the_directory_itself(tmp_path: Path):
+    result = run(f"file://{tmp_path}/run", rounds=1)
+    assert (result.path, result.url) == (tmp_path / "run", None)
+    assert (tmp_path / "run" / "config.toml").is_file()
+
+
+def test_readers_take_urls(memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    result = run(memory)
+    monkeypatch.chdir(tmp_path)
+    assert fedopt.load(memory).round == 3
+    assert fedopt.load(memory, round=2).round == 2
+    measured = fedopt.evaluate(memory)
+    assert measured.value == pytest.approx(fedopt.evaluate(result).value)
+    assert measured.run == memory
+    assert fedopt.report(memory) == Path("report.html")
+    assert "scaffold" in Path("report.html").read_text()
+    assert [path.is_file() for path in fedopt.export(memory)] == [True, True]
+    assert not list(Path("/tmp").glob(f"fedopt-*/{Path(memory).name}"))
+    for read in (fedopt.load, fedopt.evaluate, fedopt.report, fedopt.export, fedopt.resume):
+        with pytest.raises(RemoteDirectoryError) as error:
+            read("memory://nothing")
+        assert error.value.url == "memory://nothing"
+
+
+@pytest.mark.xdist_group("s3")
+def test_killed_command_on_s3_is_taken_over_by_another_machine(s3: str, tmp_path: Path, other_machine: Any):
+    """SIGKILL in the middle of the third checkpoint's upload, before its last file."""
+    url = f"{s3}/runs/killed"
+    code = (
+        "import os, signal, sys\n"
+        "from fedopt.remote.directory import RemoteDirectory\n"
+        "upload = RemoteDirectory.upload\n"
+        "def kill(self, directory, names):\n"
+        "    if 'checkpoints/000003/position.json' in names:\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    upload(self, directory, names)\n"
+        "RemoteDirectory.upload = kill\n"
+        "from fedopt.cli import main\n"
+        "main()\n"
+    )
+    words = ["run", "synthetic_lr", "--algorithm", "scaffold", "--rounds", "4", "--executor", "serial"]
+    words += [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-c", code, *words, "--out", url]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    files = read_all(url)
+    assert {"checkpoints/000002/position.json", "checkpoints/000003/state.safetensors"} <= set(files)
+    assert json.loads(files["run.json"])["status"] == "running"
+
+    other_machine()
+    with pytest.raises(RemoteDirectoryError) as error:
+        fedopt.resume(url)
+    assert error.value.url == url
+    result = fedopt.resume(url, take_over=True)
+    assert isinstance(result, fedopt.RunResult)
+    assert result.x_sha256 == run(tmp_path / "local", rounds=4).x_sha256
+    files = read_all(url)
+    assert leases.NAME not in files
+    assert json.loads(files["run.json"])["x_sha256"] == result.x_sha256
+    assert {name.split("/")[1] for name in files if name.startswith("checkpoints/")} == {"000003", "000004"}
