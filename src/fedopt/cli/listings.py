@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmEntry, keywords
+from fedopt.display.fitting_table import TextColumn, fitting_table, split_columns
+from fedopt.formatting import metric_unit
 from fedopt.tasks import TASKS, Task
 from fedopt.tasks.base import LogRange, PaperSettings, Rates, TaskSettings
 
@@ -22,7 +25,8 @@ def _rates(rates: Rates) -> str:
 
 def _unit(metric: str) -> str:
     """The metric with the unit of the paper's table."""
-    return "MSE x 1000" if metric == "mse" else f"{metric.replace('_', ' ')} %"
+    unit = metric_unit(metric)
+    return f"{unit.name}{unit.suffix}"
 
 
 def result_text(task: Task, value: float) -> str:
@@ -30,12 +34,17 @@ def result_text(task: Task, value: float) -> str:
     return f"{value:.2f}" if task.metric == "mse" else f"{value:.1f}"
 
 
-def _table(title: str, *columns: str) -> Table:
-    """A table whose first column is never wrapped."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_lines=False)
-    for at, name in enumerate(columns):
-        table.add_column(name, no_wrap=at == 0, justify="left" if at == 0 else "right")
-    return table
+def _print_table(
+    console: Console, title: str, rows: Mapping[str, Sequence[str]], titles: Sequence[str]
+) -> None:
+    """Print a table with one row per task. A narrow terminal shows it in several parts."""
+    columns = [
+        TextColumn(name, cells) for name, cells in zip(titles, zip(*rows.values(), strict=True), strict=True)
+    ]
+    labels = [Text(name) for name in rows]
+    for group in split_columns(columns, max(map(len, rows)), console.width):
+        console.print(fitting_table(title, "task", labels, group, console.width))
+        console.print()
 
 
 def print_tasks(console: Console | None = None) -> None:
@@ -43,15 +52,15 @@ def print_tasks(console: Console | None = None) -> None:
     console = console or Console(emoji=False)
     papers = {task.name: task.paper for task in TASKS.values() if task.paper is not None}
     names = list(next(iter(papers.values())).rates)
-    results = _table("The paper's results on the real data", "task", "metric", *names)
-    for name, paper in papers.items():
-        task = TASKS[name]
-        _print_task(console, task)
-        numbers = [result_text(task, paper.results[column]) for column in names]
-        results.add_row(name, _unit(task.metric), *numbers)
-    settings, rates = _settings_tables("The paper's", papers, names)
-    for table in (settings, rates, results):
-        console.print(table)
+    for name in papers:
+        _print_task(console, TASKS[name])
+    console.print()
+    _print_settings(console, "The paper's", papers, names)
+    results = {
+        name: [_unit(TASKS[name].metric), *(result_text(TASKS[name], paper.results[n]) for n in names)]
+        for name, paper in papers.items()
+    }
+    _print_table(console, "The paper's results on the real data", results, ["metric", *names])
     console.print(
         f"Grids are in log10, first:last:step; tau is tuned over {_grid(PaperSettings.tau_grid)}. The paper "
         "has no rates for SCAFFOLD; its default rates are FedAvg's.\n",
@@ -61,25 +70,32 @@ def print_tasks(console: Console | None = None) -> None:
     console.print("[bold]Tasks that are not in the paper[/bold]")
     for name in others:
         _print_task(console, TASKS[name])
-    for table in _settings_tables("Our", others, names):
-        console.print(table)
+    console.print()
+    _print_settings(console, "Our", others, names)
 
 
 def _print_task(console: Console, task: Task) -> None:
-    console.print(f"[bold]{task.name}[/bold]  {task.what}; metric: {task.metric}", highlight=False)
+    console.print(
+        f"[bold]{task.name}[/bold]  {task.what}; metric: {metric_unit(task.metric).name}", highlight=False
+    )
 
 
-def _settings_tables(
-    whose: str, tasks: Mapping[str, TaskSettings], algorithms: Sequence[str]
-) -> tuple[Table, Table]:
-    """Build the tables of the settings and of the best rates."""
-    settings = _table(f"{whose} settings", "task", "rounds", "clients", "batch", "client grid", "server grid")
-    rates = _table(f"{whose} best log10 rates: client, server, tau", "task", *algorithms)
-    for name, known in tasks.items():
-        counts = [f"{n:,}" for n in (known.rounds, known.clients_per_round, known.batch_size)]
-        settings.add_row(name, *counts, _grid(known.client_grid), _grid(known.server_grid))
-        rates.add_row(name, *(_rates(known.rates[algorithm]) for algorithm in algorithms))
-    return settings, rates
+def _print_settings(
+    console: Console, whose: str, tasks: Mapping[str, TaskSettings], algorithms: Sequence[str]
+) -> None:
+    """Print the tables of the settings and of the best rates."""
+    settings = {
+        name: [
+            *(f"{n:,}" for n in (known.rounds, known.clients_per_round, known.batch_size)),
+            _grid(known.client_grid),
+            _grid(known.server_grid),
+        ]
+        for name, known in tasks.items()
+    }
+    titles = ["rounds", "clients", "batch", "client grid", "server grid"]
+    _print_table(console, f"{whose} settings", settings, titles)
+    rates = {name: [_rates(known.rates[a]) for a in algorithms] for name, known in tasks.items()}
+    _print_table(console, f"{whose} best log10 rates: client, server, tau", rates, algorithms)
 
 
 def print_algorithms(console: Console | None = None) -> None:

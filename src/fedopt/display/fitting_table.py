@@ -37,6 +37,17 @@ def wide_console() -> Console:
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
+def split_columns(columns: Sequence[TextColumn], label_width: int, width: int) -> list[list[TextColumn]]:
+    """Divide columns into groups that fit `width` beside the labels, for a table of several parts."""
+    groups: list[list[TextColumn]] = [[]]
+    for column in columns:
+        used = label_width + sum(GAP + other.width for other in groups[-1])
+        if groups[-1] and used + GAP + column.width > width:
+            groups.append([])
+        groups[-1].append(column)
+    return groups
+
+
 def print_sentences(console: Console, *sentences: str) -> None:
     """Print sentences, wrapped at words in a terminal and on one line each in a file or pipe."""
     for sentence in sentences:
