@@ -32,7 +32,7 @@ format: $(INSTALLED)
 screenshots: $(INSTALLED)
 	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
 
-# A long run that is killed and resumed at random until the budget is spent.
+# Runs, sweeps and imports are killed and disturbed at random and must give the same results.
 SOAK_SECONDS ?= 600
 soak: $(INSTALLED)
 	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)

@@ -37,7 +37,7 @@ LOADS: dict[str, tuple[str, ...]] = {
     "342,477 clients": ("run", "so_lr", "--rounds", "400", *QUIET, "--set", "client.steps=1"),
     "300 trials": (
         *("sweep", "synthetic_lr", "--algorithm", "fedavg", "--rounds", "5", "--grid"),
-        *("client_lr=-3:0:0.25, server_lr=-3:2.5:0.25", *QUIET, *TINY),
+        *("client_lr=-2.75:0:0.25, server_lr=-3:3:0.25", *QUIET, *TINY),
     ),
 }
 

@@ -53,15 +53,10 @@ def _run(algorithm: str, every: int) -> Callable[[Path], None]:
 
 
 def _run_with_workers(out: Path) -> None:
-    """The command line would not use workers for so small a run."""
+    """Without running workers, the command would not use them for so small a run."""
+    words = ("--algorithm", "scaffold", "--rounds", ROUNDS)
     with fedopt.workers(2):
-        fedopt.run(
-            "synthetic_lr",
-            algorithm="scaffold",
-            rounds=ROUNDS,
-            config=SETTINGS | {"checkpoint.every": 2},
-            out=out / "run",
-        )
+        _command("run", "synthetic_lr", *words, *_settings(checkpoint__every=2), "--out", out / "run")
 
 
 def _sweep(out: Path) -> None:

@@ -17,6 +17,7 @@
         WorkerError        a worker process failed: client, round
         DiskError          a file cannot be written or the disk is full: path
         UploadError        a finished run could not be copied to its URL: url, path
+    ResumeWarning          a resumed run has damaged files, or was started with another version
 
 Tests and callers use the class and its attributes. The text is for people and may change.
 """
@@ -172,6 +173,8 @@ class UploadError(RunError):
         super().__init__(message)
         self.url = url
         self.path = None if path is None else Path(path)
+class ResumeWarning(UserWarning):
+    """A run is resumed with another version, from an earlier checkpoint, or from round 0."""
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> UnknownName:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +16,7 @@ from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.loop import Step
 from fedopt.engine.worker import initial_model
-from fedopt.errors import ConfigError
+from fedopt.errors import ConfigError, ResumeWarning
 from fedopt.files import no_log
 from fedopt.references import file_name
 from fedopt.remote.location import Location, parse_location
@@ -186,6 +187,7 @@ def execute_run(
         command=command,
         on_step=on_step,
         log=no_log if progress is None else progress.log,
+        warn=_warn if progress is None else progress.log,
         on_phase=no_log if progress is None else progress.show_phase,
         data=data,
         small_runs_serially=not executor.is_started,
@@ -203,6 +205,11 @@ def _list_callbacks(callback: Callback | Sequence[Callback] | None) -> list[Call
                 keys=("callback",),
             )
     return list(callbacks)
+
+
+def _warn(message: str) -> None:
+    """Report damage or another version of a resumed run where no progress is shown."""
+    warnings.warn(message, ResumeWarning, stacklevel=6)
 
 
 def default_directory(config: Config, *, several_seeds: bool = False) -> Path:

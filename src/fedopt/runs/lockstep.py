@@ -71,7 +71,7 @@ def execute_together(
                     run.prepared,
                     out=run.out,
                     command=run.command,
-                    log=log,
+                    warn=log,
                     tensorboard=run.tensorboard,
                     data=data,
                     loggers=run.loggers,

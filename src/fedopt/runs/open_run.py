@@ -76,7 +76,7 @@ def open_run(
     *,
     out: Location | None = None,
     command: str = "",
-    log: Log = no_log,
+    warn: Log = no_log,
     tensorboard: bool = False,
     data: SharedData | None = None,
     loggers: Sequence[RunLogger] = (),
@@ -122,7 +122,7 @@ def _open_local(
     try:
         plan = build_plan(config, data.examples)
         first = _first_position(prepared.problem, initial.x, plan)
-        recorder = RunRecorder(prepared, data, directory, first, loggers, event_file=tensorboard, log=log)
+        recorder = RunRecorder(prepared, data, directory, first, loggers, event_file=tensorboard, warn=warn)
         run = OpenedRun(recorder, data, plan, command)
         yield run
     except KeyboardInterrupt:

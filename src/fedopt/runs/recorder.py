@@ -44,7 +44,7 @@ class RunRecorder:
         loggers: Sequence[RunLogger],
         *,
         event_file: bool,
-        log: Log,
+        warn: Log,
     ) -> None:
         self.config = prepared.config
         self.problem = prepared.problem
@@ -57,13 +57,13 @@ class RunRecorder:
         self._saved_round = 0  # of the newest checkpoint
         self.table: ClientMemory = MemoryTable()
         if directory:
-            self.table = self._restore(directory, start.state, log)
+            self.table = self._restore(directory, start.state, warn)
         self.metrics = MetricsLog(directory, event_file, loggers, flatten(self.config.document()))
 
-    def _restore(self, directory: RunDirectory, state: State, log: Log) -> ClientMemory:
+    def _restore(self, directory: RunDirectory, state: State, warn: Log) -> ClientMemory:
         checkpoint, warnings = directory.restore(state)
         for warning in warnings:
-            log(warning)
+            warn(warning)
         if checkpoint:
             self.position, self.seconds = checkpoint.position, checkpoint.seconds
             self._saved_round = checkpoint.position.round
