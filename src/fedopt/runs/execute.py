@@ -49,9 +49,10 @@ def execute(
     "stopped"; a later call resumes the run. With `until`, the same happens after that round, with the status
     "pruned". Evaluations are those of a run of `config.rounds` rounds. `data` is the opened data of an
     earlier run in this process. `on_phase` is called with a short text before longer steps other than
-    rounds. `warn` receives reports about damaged files and other versions; it is `log` by default. If the run
-    fails, diverges or is interrupted, run.json records it. An interrupted round is undone, and the checkpoint is that of the last finished round. With
-    `small_runs_serially`, a small run does not use `executor` (see `small_runs`).
+    rounds. `warn` receives reports about damaged files and other versions; it is `log` by default. If the
+    run fails, diverges or is interrupted, run.json records it. An interrupted round is undone, and the
+    checkpoint is that of the last finished round. With `small_runs_serially`, a small run does not use
+    `executor` (see `small_runs`).
     """
     opened = open_run(
         prepared,
