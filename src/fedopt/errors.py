@@ -173,6 +173,8 @@ class UploadError(RunError):
         super().__init__(message)
         self.url = url
         self.path = None if path is None else Path(path)
+
+
 class ResumeWarning(UserWarning):
     """A run is resumed with another version, from an earlier checkpoint, or from round 0."""
 
