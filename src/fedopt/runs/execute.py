@@ -58,6 +58,7 @@ def execute(
         prepared,
         out=out,
         command=command,
+        log=log,
         warn=warn or log,
         tensorboard=tensorboard,
         data=data,

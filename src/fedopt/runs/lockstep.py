@@ -71,6 +71,7 @@ def execute_together(
                     run.prepared,
                     out=run.out,
                     command=run.command,
+                    log=log,
                     warn=log,
                     tensorboard=run.tensorboard,
                     data=data,

@@ -76,6 +76,7 @@ def open_run(
     *,
     out: Location | None = None,
     command: str = "",
+    log: Log = no_log,
     warn: Log = no_log,
     tensorboard: bool = False,
     data: SharedData | None = None,
@@ -89,7 +90,7 @@ def open_run(
         _check_event_files(out)
     with (
         open_location(out, log) as local,
-        _open_local(prepared, local, command, log, tensorboard, data, loggers) as run,
+        _open_local(prepared, local, command, warn, tensorboard, data, loggers) as run,
     ):
         yield run
 
@@ -99,7 +100,7 @@ def _open_local(
     prepared: PreparedRun,
     local: LocalRun | None,
     command: str,
-    log: Log,
+    warn: Log,
     tensorboard: bool,
     data: SharedData | None,
     loggers: Sequence[RunLogger],
