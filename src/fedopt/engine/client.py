@@ -27,7 +27,7 @@ def tensors(arrays: Arrays, rows: np.ndarray | slice) -> tuple[Tensor, ...]:
 
 def shuffled_rows(seed: int, t: int, client: str, epoch: int, n: int) -> NDArray[np.int64]:
     """Return the order of a client's `n` examples in an epoch of round t."""
-    return rng.generator(seed, "shuffle", t, client, epoch).permutation(n)
+    return rng.permutation(n, seed, "shuffle", t, client, epoch)
 
 
 def rows_in_order(local: LocalWork, n: int) -> list[NDArray[np.int64]]:

@@ -21,12 +21,15 @@ from training import CASES, assert_same_cohort, task_problem, train_cohort
 from fedopt.algorithms import Algorithm, ClientResult, Round, Vector, Work
 from fedopt.algorithms import fedopt as fedopt_algorithm
 from fedopt.algorithms.optimizers import sgd, step
+from fedopt.engine.client import tensors
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.problem import Problem
+from fedopt.engine.stacked.model import StackedBatch, StackedModel
 from fedopt.engine.worker import ClientJob
 from fedopt.errors import FedoptError
 from fedopt.models.flat import Flat
+from fedopt.rng import generator
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
@@ -73,6 +76,25 @@ def test_inputs_of_different_width_are_padded(double_precision: None) -> None:
     widths = {problem.federation().train.client(i)[0].shape[1] for i in range(3)}
     assert len(widths) > 1
     assert compare(problem, (0, 1, 2), 1.0, 1e-11).fallback_reason == ""
+
+
+@pytest.mark.parametrize("name", ["emnist_cr", "emnist_ae", "so_nwp", "synthetic_mlp"])
+def test_all_tensors_of_a_step_are_on_its_device(name: str, double_precision: None) -> None:
+    """torch's `meta` device has shapes without values, and raises an error if it is mixed with another."""
+    with pytest.raises(RuntimeError, match="device"):
+        torch.ones(2, device="meta") + torch.ones(2)
+    problem = task_problem(name, double=False)
+    arrays = problem.federation().train.client(2)
+    inputs, targets = problem.prepare(tensors(arrays, slice(None)), generator(0))
+    model = StackedModel(problem, "meta")
+    masks = tuple(torch.stack([mask, mask]) for mask in model.masks.draw(inputs))
+    batch = StackedBatch(
+        torch.stack([inputs, inputs]), torch.stack([targets, targets]), torch.tensor([3.0, 2.0]), masks
+    )
+    x = torch.zeros(2, model.flat.d, device="meta")
+    result = model.gradient(x, batch.to(x.device))
+    assert result.value.shape == x.shape
+    assert {part.device.type for part in result} == {"meta"}
 
 
 @pytest.mark.parametrize("case", small.CASES)

@@ -57,8 +57,14 @@ def compile_graph(graph: GraphModule, examples: Sequence[Tensor]) -> Callable[..
 
 @contextmanager
 def _compiler_cache() -> Iterator[None]:
-    """Store compiled code in the cache directory of this package, unless the user has chosen another."""
-    if _CACHE_VARIABLE in os.environ:
+    """Store compiled code in the cache directory of this package, unless the user has chosen another.
+
+    torch sets the variable to its own default, a temporary directory.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    before = os.environ.get(_CACHE_VARIABLE)
+    if before not in (None, default_cache_dir()):
         yield
         return
     directory = Path(pooch.os_cache("fedopt"), "compiled")
@@ -68,6 +74,8 @@ def _compiler_cache() -> Iterator[None]:
         yield
     finally:
         del os.environ[_CACHE_VARIABLE]
+        if before is not None:
+            os.environ[_CACHE_VARIABLE] = before
 
 
 @contextmanager
