@@ -24,3 +24,12 @@ def test_paths_in_documents_exist():
         paths = [*path_pattern.findall(text), *(f"src/fedopt/{p}" for p in package_pattern.findall(text))]
         missing = [path for path in paths if not (ROOT / path).exists()]
         assert not missing, f"{document.name} names missing files: {missing}"
+
+
+def test_pages_have_small_screenshots_at_three_widths():
+    images = {path.name: path.stat().st_size for path in (ROOT / "docs" / "screenshots").iterdir()}
+    pages = (ROOT / "docs" / "pages.md").read_text()
+    for name in ("comparison", "sweep", "reproduction"):
+        for width in (1440, 900, 390):
+            assert images[f"{name}-{width}.png"] < 150_000
+            assert f"screenshots/{name}-{width}.png" in pages
