@@ -82,9 +82,10 @@ def cluster() -> Iterator[LoopbackCluster]:
 @pytest.fixture(scope="session")
 def on_ray(cluster: LoopbackCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayExecutor]:
     """An executor with one slot on each node, shared by all tests."""
-    executor = RayExecutor(None, cluster.address)
+    executor, handler = RayExecutor(None, cluster.address), signal.getsignal(signal.SIGTERM)
     with contextlib.chdir(tmp_path_factory.mktemp("cluster")):
         small.run(executor, settings={"rounds": 1})
+    assert signal.getsignal(signal.SIGTERM) == handler, "Ray replaced the handler of the program"
     yield executor
     executor.close()
 

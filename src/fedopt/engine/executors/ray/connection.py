@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -44,14 +46,26 @@ def connected(address: str | None, cores: int, runtime_env: dict[str, Any] | Non
         yield
         return
     with _quiet(ray):
-        if address is None:
-            _start(ray, cores)
-        else:
-            _connect(ray, address, runtime_env)
+        with _kept_signal_handlers():
+            if address is None:
+                _start(ray, cores)
+            else:
+                _connect(ray, address, runtime_env)
         try:
             yield
         finally:
             ray.shutdown()
+
+
+@contextmanager
+def _kept_signal_handlers() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which Ray replaces by one that exits at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _start(ray: Any, cores: int) -> None:
