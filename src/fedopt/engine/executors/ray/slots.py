@@ -20,7 +20,7 @@ from fedopt.engine.executors.ray.nodes import (
 from fedopt.engine.executors.ray.slot import Slot
 from fedopt.engine.worker import one_line
 from fedopt.engine.worker_server import ENVIRONMENT
-from fedopt.errors import ConfigError, FedoptError, WorkerError
+from fedopt.errors import ClusterError, ConfigError, FedoptError, WorkerError
 from fedopt.files import Log, no_log
 
 _SECONDS_TO_START = 120.0  # for the first slot
@@ -88,6 +88,9 @@ class Slots:
 
     def _check_limit(self) -> None:
         available = sum(map(self._capacity, live_nodes(self._ray)))
+        if available == 0:
+            missing = "the GPUs that a worker reserves" if self._gpus else "a free core"
+            raise ClusterError(f"no node of the Ray cluster has {missing}; see `ray status`")
         if (self._limit or 1) > available:
             what = f"GPUs for {available} workers" if self._gpus else f"{available} cores"
             raise ConfigError(
