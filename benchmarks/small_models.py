@@ -38,7 +38,7 @@ MEASURED_SECONDS = 2.0  # per point of the cohort axis and repeat
 ROUNDS = 200
 GRID = "client_lr=-2.5:-0.5:0.5, server_lr=-1:1:0.5"  # 25 points
 # The workload small_mlp as a run: 10 clients with 10 steps of 10 examples.
-RUN = ("--algorithm", "fedavg", "--set", "client.steps=10", "--set", "data.clients=100")
+RUN = ("--algorithm", "fedavg", "--set", "client.steps=10")
 
 log = partial(print, file=sys.stderr, flush=True)
 

@@ -21,7 +21,7 @@ class WorkloadDefinition:
 
 # Ten clients with ten batches of ten examples each: the duration of a round is mostly overhead.
 _SMALL_SETTINGS = {"data.clients": 3000, "clients_per_round": 10, "client.batch_size": 10}
-_SMALL_EXECUTORS = ("processes", "serial", "vectorised")
+_SMALL_EXECUTORS = ("compiled", "vectorised", "processes", "serial")
 
 WORKLOADS: Mapping[str, WorkloadDefinition] = {
     **{task: WorkloadDefinition(task) for task in PAPER_TASKS},
