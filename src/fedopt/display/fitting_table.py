@@ -21,10 +21,12 @@ class TextColumn(NamedTuple):
     cells: Sequence[str]
     bold: Sequence[bool] = ()  # by row; empty: no cell is bold
     drop_order: int = 0  # columns with a higher number are left out first; those with 0 stay
+    title_width: int = TITLE_WIDTH  # a longer title wraps, unless a cell or a word is longer
 
     @property
     def wrapped_title(self) -> str:
-        return textwrap.fill(self.title, max([TITLE_WIDTH, *map(len, self.cells)]))
+        words = map(len, self.title.split())
+        return textwrap.fill(self.title, max([self.title_width, *words, *map(len, self.cells)]))
 
     @property
     def width(self) -> int:
@@ -66,12 +68,15 @@ def fitting_table(
     label_lines = [line for label in labels for line in label.plain.split("\n")]
     label_width = max(map(len, [label_title, *label_lines]))
     shown = list(columns)
+    if label_width + sum(GAP + column.width for column in shown) > width:
+        shown = [column._replace(title_width=1) for column in shown]
     while label_width + sum(GAP + column.width for column in shown) > width:
         last = max(shown, key=lambda column: column.drop_order, default=None)
         if last is None or last.drop_order == 0:
             break
         shown.remove(last)
-    hidden = [column.title for column in columns if column not in shown]
+    titles = [column.title for column in shown]
+    hidden = [column.title for column in columns if column.title not in titles]
     notes = [caption, f"Wider terminals also show: {', '.join(hidden)}."] if hidden else [caption]
     table = Table(
         title=Text(title, style="bold"),

@@ -175,9 +175,9 @@ class EvaluationProgress:
             self._bar = ProgressBar("clients", total, self._quiet).__enter__()
             self._start = self._last_line = now
         elapsed = now - self._start
-        remaining = f"{format_duration(elapsed * (total - done) / done)} left" if done else ""
+        remaining = f"{format_duration(elapsed * (total - done) / done)} left" if 0 < done < total else ""
         self._bar.update(done, "" if done else "starting the workers", remaining=remaining)
-        if not self._is_estimated and done and elapsed >= 1:
+        if not self._is_estimated and 0 < done < total and elapsed >= 1:
             self._is_estimated = True
             self._log_estimate(elapsed * total / done, total)
         elif not self._bar.visible and now - self._last_line >= _SECONDS_BETWEEN_LINES:

@@ -78,7 +78,7 @@ class SweepProgress:
         return f"{trials}, {self._running} running, {len(self._diverged)} diverged"
 
     def _time_left(self) -> str:
-        if not self._rounds_run:
+        if not self._rounds_run or not self._remaining:
             return ""
         seconds = self._remaining * (time.monotonic() - self._start) / self._rounds_run
         return f"{format_duration(seconds)} left"

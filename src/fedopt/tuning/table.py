@@ -44,17 +44,17 @@ def best_points(result: SweepResult, width: int = PIPE_WIDTH) -> Table:
     ease = result.ease_of_tuning()
     columns += [
         TextColumn(unit.name, [_value_text(unit, p.value if p else None) for p in best]),
-        TextColumn("last", [_value_text(unit, p.last if p else None) for p in best], drop_order=2),
-        TextColumn("trials", [str(len(algorithm.points)) for algorithm in algorithms], drop_order=3),
-        TextColumn("diverged", [str(algorithm.diverged) for algorithm in algorithms], drop_order=4),
-        TextColumn("near best", [_share_text(e.near_best_share) for e in ease]),
+        TextColumn("last", [_value_text(unit, p.last if p else None) for p in best], drop_order=3),
+        TextColumn("trials", [str(len(algorithm.points)) for algorithm in algorithms], drop_order=4),
+        TextColumn("diverged", [str(algorithm.diverged) for algorithm in algorithms], drop_order=5),
+        TextColumn("near best", [_share_text(e.near_best_share) for e in ease], drop_order=1),
     ]
     if any(e.beats_reference is not None for e in ease):
         shares = [_share_text(e.beats_reference_share) for e in ease]
-        columns.append(TextColumn("beats fedavg", shares, drop_order=1))
+        columns.append(TextColumn("beats fedavg", shares, drop_order=2))
     if any(algorithm.with_rejections for algorithm in algorithms):
         rejected = [str(algorithm.with_rejections) for algorithm in algorithms]
-        columns.append(TextColumn("clients rejected", rejected, drop_order=5))
+        columns.append(TextColumn("clients rejected", rejected, drop_order=6))
     return fitting_table(
         f"{request.task_name}, {rounds} rounds, {data}",
         "algorithm",
