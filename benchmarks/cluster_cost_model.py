@@ -40,7 +40,7 @@ from fedopt.engine.executors.ray.pieces import split_cohort
 from fedopt.files import write_atomically
 
 TASKS = ("emnist_cr", "so_nwp")
-COHORTS = (4, 8, 16, 32)
+COHORTS = (8, 16, 32)
 WORKERS = (1, 2)
 WORKERS_PER_NODE = 16
 PREDICTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000)

@@ -39,6 +39,12 @@ def test_number_of_answers_grows_with_blocks_in_large_cohorts() -> None:
     assert sum(len(block) for block in blocks) == 1250 - 9 + 9 * 8
 
 
+def test_number_of_answers_is_limited_on_a_thousand_slots() -> None:
+    """The last 256 clients are trained one by one, and 1,218 blocks as a whole."""
+    blocks = split_cohort(jobs(10_000), [1] * 10_000, 1000)
+    assert sum(len(block) for block in blocks) == 1218 + 256
+
+
 def test_block_of_large_clients_is_not_given_to_one_slot() -> None:
     """The first eight clients have nine tenths of the work."""
     steps = [90] * 8 + [1] * 80

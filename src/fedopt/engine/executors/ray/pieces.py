@@ -9,10 +9,10 @@ A block is trained as a whole if the other slots have enough work in the meantim
 
     work of the block x (slots - 1) <= work of all later clients
 
-This is guided self-scheduling (Polychronopoulos and Kuck, 1987) with pieces of two sizes. In a large cohort
-most blocks are whole, so the traffic grows with the number of blocks. The clients of the last blocks, the
-smallest, fill the slots until the end of the round. A cohort that is small compared with the number of slots
-is trained client by client.
+This is guided self-scheduling (Polychronopoulos and Kuck, 1987) with pieces of two sizes. The clients of the
+last blocks, the smallest, fill the slots until the end of the round. A cohort that is small compared with the
+number of slots is trained client by client. At most `MAX_SINGLE_CLIENTS` clients of a cohort are trained one
+by one, so the driver's traffic grows with the number of blocks, also on a thousand slots.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 from fedopt.engine.aggregate import BLOCK
 from fedopt.engine.worker import Job
 
+MAX_SINGLE_CLIENTS = 256
 _EVALUATIONS = 32  # largest piece of evaluations
 
 
@@ -45,7 +46,8 @@ def split_cohort(jobs: Sequence[Job], steps: Sequence[int], slots: int) -> list[
     for start in range(0, len(jobs), BLOCK):
         block, work = jobs[start : start + BLOCK], steps[start : start + BLOCK]
         later -= sum(work)
-        if sum(work) * (slots - 1) <= later:
+        is_early = len(jobs) - start > MAX_SINGLE_CLIENTS
+        if is_early or sum(work) * (slots - 1) <= later:
             blocks.append([Piece(block, sum(work), True)])
         else:
             blocks.append([Piece([job], n, False) for job, n in zip(block, work, strict=True)])
@@ -61,7 +63,7 @@ def split_evaluation(jobs: Sequence[Job], slots: int) -> list[Piece]:
     """Divide evaluations into pieces that become smaller towards the end.
 
     >>> [len(piece.jobs) for piece in split_evaluation(range(20), slots=2)]
-    [5, 4, 3, 2, 2, 1, 1, 1, 1]
+    [5, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1]
     """
     pieces = []
     position = 0
