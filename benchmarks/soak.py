@@ -137,7 +137,7 @@ class Soak:
         disk = Disk(self._scratch / "disk")
         log = self._scratch / "log.txt"
         try:
-            for attempt in range(self._random.randint(5, 10)):
+            for attempt in range(self._random.randint(6, 14)):
                 if self.is_over and attempt:
                     break
                 self._disturb(case, disk, log, duration)
@@ -185,7 +185,7 @@ class Soak:
         self.faults["slow disk"] += slow
         self.faults["clock jumps"] += jumps
         child = Child(run, log)
-        ended = child.wait(self._random.uniform(0, 0.7 * duration))
+        ended = child.wait(0.7 * duration * self._random.random() ** 2)
         if not ended and kind < 0.25 and disk.is_mounted:
             disk.fill()
             self._expect_failure(case, child, "full disk")

@@ -17,7 +17,7 @@ from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
-from fedopt.runs.directory import check_directory, remove_checkpoints
+from fedopt.runs.directory import check_directory, remove_checkpoints, remove_temporary_files
 from fedopt.runs.discover import SWEEP
 from fedopt.runs.loggers import check_loggers
 from fedopt.tasks import find_task
@@ -179,6 +179,7 @@ def _locked_directory(out: Path, task: str) -> Iterator[None]:
             )
     lock = lock_directory(out, "sweep")
     try:
+        remove_temporary_files(out)
         yield
     finally:
         os.close(lock)
