@@ -7,13 +7,15 @@ With `--write`, the tables replace the text between the markers of the document.
 
 bench   rounds per second of small_lr and small_mlp on each executor, and the ratios to other simulators
 cohort  duration of a round against the number of clients, with 10 steps of 10 examples each
-sweep   duration of a sweep with 25 trials, compared with one run of the same length
+sweep   duration of a sweep with 25 trials, compared with one run of the same length: the commands, and the
+        training alone
 start   duration of a run of two rounds, without and with compiled code in the cache
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -103,18 +105,38 @@ def measure_sweep(repeats: int) -> list[str]:
     rows = []
     for executor in EXECUTORS:
         options = ("synthetic_mlp", *RUN, "--rounds", str(ROUNDS), "--executor", executor)
-        runs, sweeps = [], []
+        measured: list[tuple[float, ...]] = []
         for repeat in range(repeats + 1):
             with tempfile.TemporaryDirectory() as scratch:
                 run = run_fedopt("run", *options, "--out", f"{scratch}/run")
                 sweep = run_fedopt("sweep", *options, "--grid", GRID, "--out", f"{scratch}/sweep")
+                times = run, sweep, *(training_seconds(Path(scratch, name)) for name in ("run", "sweep"))
+            log(f"  {executor}: {', '.join(f'{seconds:.2f} s' for seconds in times)}")
             if repeat:  # the first commands compile
-                runs.append(run)
-                sweeps.append(sweep)
-                log(f"  {executor}: run {run:.2f} s, sweep {sweep:.2f} s")
-        ratio = median(b / a for a, b in zip(runs, sweeps, strict=True))
-        rows.append([executor, f"{median(runs):.2f} s", f"{median(sweeps):.2f} s", f"{ratio:.2f}"])
-    return markdown_table(("executor", "one run", "25 trials", "ratio"), rows)
+                measured.append(times)
+        run, sweep, run_training, sweep_training = (median(column) for column in zip(*measured, strict=True))
+        rows.append(
+            [
+                executor,
+                *(f"{run:.2f} s", f"{sweep:.2f} s", f"{sweep / run:.2f}"),
+                *(f"{run_training:.2f} s", f"{sweep_training:.2f} s", f"{sweep_training / run_training:.2f}"),
+            ]
+        )
+    header = (
+        "executor",
+        "one run",
+        "25 trials",
+        "ratio",
+        "one run, training",
+        "25 trials, training",
+        "ratio",
+    )
+    return markdown_table(header, rows)
+
+
+def training_seconds(out: Path) -> float:
+    """Return the longest duration that a run directory below `out` records, without start and report."""
+    return max(float(json.loads(file.read_bytes())["seconds"]) for file in out.rglob("run.json"))
 
 
 def measure_start(repeats: int) -> list[str]:
