@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from object_store import read_all, remote
 
 from fedopt.errors import MissingExtra, RemoteDirectoryError
+from fedopt.remote import directory as directories
 
 pytestmark = pytest.mark.xdist_group("s3")
 
@@ -45,6 +48,21 @@ def test_unreachable_host_is_an_error_within_a_minute(s3: str, monkeypatch: pyte
         remote(f"{s3}/run").files()
     assert error.value.url == f"{s3}/run"
     assert time.monotonic() - began < 60
+
+
+def test_host_that_never_answers_is_tried_twice(s3: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(directories._S3["config_kwargs"], "read_timeout", 0.5)
+    with socket.create_server(("127.0.0.1", 0), backlog=20) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(RemoteDirectoryError):
+            remote(f"{s3}/run").files()
+        silent.settimeout(0)
+        attempts = 0
+        with suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                attempts += 1
+    assert attempts == 2
 
 
 def test_missing_credentials_are_an_error(s3: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

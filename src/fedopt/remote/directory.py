@@ -13,8 +13,9 @@ from typing import Any
 from fedopt.errors import MissingExtra, RemoteDirectoryError, missing_extra
 from fedopt.remote.location import RemoteUrl
 
-# A host that does not answer is given up after about a minute.
-_S3 = {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
+# A host that does not answer is given up after a minute: two attempts of 30 seconds.
+_S3 = {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}}
+_S3_ATTEMPTS = 2
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": _S3, "s3a": _S3}
 # On these, a directory is only a part of a name. Others need directories before files.
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss")
@@ -84,7 +85,9 @@ def _open_filesystem(url: RemoteUrl) -> tuple[Any, str]:
     options = _OPTIONS.get(url.scheme, {})
     try:
         # Cached listings would hide what other machines write.
-        return fsspec.url_to_fs(str(url), use_listings_cache=False, skip_instance_cache=True, **options)  # type: ignore[no-any-return]
+        filesystem, path = fsspec.url_to_fs(
+            str(url), use_listings_cache=False, skip_instance_cache=True, **options
+        )
     except ImportError as error:
         raise _missing_package(url) from error
     except ValueError as error:
@@ -94,6 +97,9 @@ def _open_filesystem(url: RemoteUrl) -> tuple[Any, str]:
         ) from error
     except Exception as error:
         raise _describe(url, "open", error) from error
+    if options is _S3:
+        filesystem.retries = _S3_ATTEMPTS
+    return filesystem, path
 
 
 def _missing_package(url: RemoteUrl) -> MissingExtra:
