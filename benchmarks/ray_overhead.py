@@ -35,7 +35,7 @@ from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import BenchmarkWorkload, build_workload
 from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.executors.ray import executor as ray_executor
-from fedopt.engine.executors.ray.connection import import_ray
+from fedopt.engine.executors.ray.connection import SYSTEM_CONFIG, import_ray
 from fedopt.files import write_atomically
 
 # task -> clients and steps per client; None: those of the paper
@@ -119,7 +119,7 @@ def kill_a_node(workload: BenchmarkWorkload, repeats: int) -> dict[str, float]:
     ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # use the loopback interface
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0, "include_dashboard": False}
+    head = {"num_cpus": 0, "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import small
 
-from fedopt.engine.executors.ray.connection import import_ray
+from fedopt.engine.executors.ray.connection import SYSTEM_CONFIG, import_ray
 from fedopt.engine.executors.ray.executor import RayExecutor
 
 
@@ -26,7 +26,7 @@ class LoopbackCluster:
         from ray.cluster_utils import Cluster
 
         # A dead node is noticed after two seconds instead of fifteen.
-        checks = {
+        checks = SYSTEM_CONFIG | {
             "health_check_initial_delay_ms": 0,
             "health_check_period_ms": 500,
             "health_check_timeout_ms": 500,

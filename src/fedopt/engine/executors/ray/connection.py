@@ -18,6 +18,7 @@ from typing import Any
 from fedopt.errors import ClusterError, missing_extra
 
 LOCAL = "local"
+SYSTEM_CONFIG = {"worker_niceness": 0}  # Ray's default of 15 would slow clients down beside other programs
 _SECONDS_TO_ANSWER = 5.0
 # An HTTP/2 client's first bytes: a fixed text and an empty SETTINGS frame, whose type is 4.
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -77,6 +78,7 @@ def _start(ray: Any, cores: int) -> None:
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.CRITICAL,
+                _system_config=SYSTEM_CONFIG,
             )
     except Exception as error:
         raise ClusterError(f"Ray does not start on this machine: {_one_line(error)}") from error
