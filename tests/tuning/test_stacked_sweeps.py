@@ -87,6 +87,15 @@ def test_every_trial_equals_its_own_run(algorithm: str, tmp_path: Path) -> None:
         assert numbers(trial.path) == run_alone(trial, tmp_path / f"{number}")
 
 
+def test_compiled_trials_equal_their_own_runs(tmp_path: Path) -> None:
+    """The compiled step of a stack has other shapes than that of a single run."""
+    grid = {"client_lr": [-2.0, -1.0]}
+    settings = SETTINGS | {"client.steps": 2, "client.batch_size": 5}
+    result = run_sweep(tmp_path / "sweep", "fedavg", grid, rounds=2, config=settings, executor="compiled")
+    for number, trial in enumerate(trials(result)):
+        assert numbers(trial.path) == run_alone(trial, tmp_path / f"{number}")
+
+
 def test_diverged_trials_are_recorded_and_the_others_continue(tmp_path: Path) -> None:
     result = run_sweep(tmp_path / "sweep", "fedavg", {"client_lr": [-2.0, 38.0], "server_lr": [0.0]})
     sound, diverged = trials(result)
