@@ -68,6 +68,8 @@ def test_remote_directory_equals_a_local_one(memory: str, tmp_path: Path):
     assert json.loads(files["run.json"])["status"] == "done"
 
 
+# A run that is killed before its first checkpoint starts again, with a warning.
+@pytest.mark.filterwarnings("ignore::fedopt.errors.ResumeWarning")
 def test_run_killed_after_any_uploaded_file_resumes_to_the_same_result(
     memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_machine: Any
 ):
