@@ -92,6 +92,16 @@ def skipped_member_tar(d: Path) -> Path:
     return d / "fed_emnist.tar.gz"
 
 
+def many_headers_tar(d: Path) -> Path:
+    """A compressed archive of 100 members without content, each with a header of 60 kB."""
+    with tarfile.open(d / "fed_emnist.tar.gz", "w:gz") as archive:
+        for number in range(100):
+            member = tarfile.TarInfo(f"m{number}")
+            member.pax_headers = {"comment": "A" * 60_000}
+            archive.addfile(member)
+    return d / "fed_emnist.tar.gz"
+
+
 def generated_column(d: Path) -> Path:
     """An SQLite table whose blobs are computed while they are read."""
     path = d / "emnist.sqlite"
@@ -123,6 +133,26 @@ def long_text_parquet(d: Path) -> Path:
     table = pa.table({"client": client, "label": np.zeros(8192, np.int8), "a": np.ones(8192)})
     parquet.write_table(table, d / "t.parquet", compression="zstd", store_schema=False)
     return d / "t.parquet"
+
+
+def repeated_text_parquet(d: Path) -> Path:
+    """Clients and labels are one text of 65,000 bytes, which the file holds once."""
+    text = pa.DictionaryArray.from_arrays(np.zeros(16_384, np.int32), ["a" * 65_000])
+    table = pa.table({"client": text, "label": text, "a": np.ones(16_384)})
+    parquet.write_table(table, d / "t.parquet", compression="zstd")
+    return d / "t.parquet"
+
+
+def many_lines_csv(d: Path) -> Path:
+    """A header with a quotation mark that is not closed, and two million empty lines."""
+    (d / "t.csv").write_bytes(b'client,label,"' + b"\n" * 2_000_000)
+    return d / "t.csv"
+
+
+def many_columns_csv(d: Path) -> Path:
+    """A header of four million names."""
+    (d / "t.csv").write_bytes(b"client,label" + b"," * 4_000_000 + b"\n")
+    return d / "t.csv"
 
 
 def nested_zip(d: Path) -> Path:

@@ -29,6 +29,9 @@ CASES: dict[str, tuple[str, Make]] = {
     "SQLite generated column": ("emnist", hostile.generated_column),
     "Parquet with many rows": ("own", hostile.many_rows_parquet),
     "Parquet with a long text": ("own", hostile.long_text_parquet),
+    "Parquet with a repeated text": ("own", hostile.repeated_text_parquet),
+    "CSV with many lines in the header": ("own", hostile.many_lines_csv),
+    "CSV with many columns": ("own", hostile.many_columns_csv),
     "archives in an archive": ("emnist", hostile.nested_zip),
     "sparse file": ("cifar100", hostile.sparse_cifar),
 }
@@ -96,8 +99,16 @@ def test_real_files_stay_below_the_limits(places) -> None:
 
 
 def test_long_name_header_is_not_read(places) -> None:
-    path = hostile.long_name_tar(places.source, 2 << 20)
-    assert "a header of 2,097,152 bytes" in str(rejected_import("emnist", path, places.to))
+    path = hostile.long_name_tar(places.source, 1 << 20)
+    assert "a header of 1,048,576 bytes" in str(rejected_import("emnist", path, places.to))
+
+
+def test_headers_of_a_tar_are_counted(places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The headers have 6 MB. The limit is 100 times the size of the archive, which is below 40 kB."""
+    monkeypatch.setattr("fedopt.data.readers.budget.MIN_BYTES", 1 << 20)
+    path = hostile.many_headers_tar(places.source)
+    assert path.stat().st_size < 40_000
+    assert "bytes of data, far more than" in str(rejected_import("emnist", path, places.to))
 
 
 make_small = partial(hostile.many_rows_parquet, rows=1 << 20)

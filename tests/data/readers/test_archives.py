@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import tarfile
 import zipfile
@@ -13,7 +14,10 @@ import pytest
 from damagedfiles import Make, scramble, truncate
 from rejected import rejected_import
 
+from fedopt.data.importing.importer import import_dataset
 from fedopt.data.readers import budget
+from fedopt.data.readers.base import SourceFile, convert_errors
+from fedopt.errors import DataError
 
 
 def tar_with(member: tarfile.TarInfo, content: bytes = b"") -> Make:
@@ -95,3 +99,20 @@ def test_unsafe_or_damaged_archive_is_rejected(places, make: Make) -> None:
 def test_message_of_a_bomb_names_the_limit(places) -> None:
     error = rejected_import("emnist", bomb_tar(places.source), places.to)
     assert "67,108,864 bytes" in str(error) and "--limit-factor" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_hidden_members_are_skipped(places, kind: str) -> None:
+    """As macOS writes them: a hidden file of attributes beside each file."""
+    files.leaf_directory(places.source / "leaf")
+    for path in (places.source / "leaf").rglob("*.json"):
+        path.with_name(f"._{path.name}").write_bytes(b"\0\5\x16\7" + bytes(100))
+    archive = shutil.make_archive(str(places.source / "leaf"), kind, places.source / "leaf")
+    assert import_dataset("emnist", [Path(archive)], places.to / "store").is_new
+
+
+def test_lack_of_memory_is_not_reported_as_damage() -> None:
+    file = SourceFile(Path("a.tar"), "a.tar", "tar", Path("a.tar"), Path("a.tar"))
+    with pytest.raises(DataError) as caught, convert_errors(file, (MemoryError,)):
+        raise MemoryError
+    assert "needs more memory" in str(caught.value) and caught.value.path == Path("a.tar")

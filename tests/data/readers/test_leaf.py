@@ -21,6 +21,10 @@ CASES: dict[str, tuple[Make, str | None]] = {
     "wrong num_samples": (edit_json(lambda c: c["num_samples"].__setitem__(2, 9)), "f1"),
     "missing pixel": (edit_json(lambda c: c["user_data"]["f1"]["x"][0].pop()), "f1"),
     "NaN": (edit_json(lambda c: c["user_data"]["f1"]["x"][0].__setitem__(0, float("nan"))), "f1"),
+    "number that no float holds": (
+        edit_json(lambda c: c["user_data"]["f1"]["x"][0].__setitem__(0, 10**400)),
+        "f1",
+    ),
     "text instead of a number": (
         edit_json(lambda c: c["user_data"]["f1"]["x"][0].__setitem__(0, "a")),
         "f1",
@@ -36,6 +40,23 @@ def test_invalid_file_is_rejected(places, make: Make, client: str | None) -> Non
     error = rejected_import("emnist", make(places.source), places.to)
     assert error.path is not None and error.path.name == "all_data_0_niid_0_keep_0_train_9.json"
     assert error.client == client
+
+
+@pytest.mark.parametrize("content", ["{}", '{"users_": []}', ""])
+def test_damaged_shard_beside_valid_ones_is_rejected(places, content: str) -> None:
+    files.leaf_directory(places.source)
+    shard = next(places.source.rglob("*train*.json")).with_name("all_data_1_train_9.json")
+    shard.write_text(content)
+    error = rejected_import("emnist", places.source, places.to)
+    assert error.path == shard and "beside LEAF files" in str(error)
+
+
+def test_other_json_file_beside_leaf_files_is_ignored(places) -> None:
+    files.leaf_directory(places.source)
+    for path in list(places.source.rglob("*.json")):
+        path.rename(places.source / path.name)
+    (places.source / "settings.json").write_text("{}")
+    assert import_dataset("emnist", [places.source], places.to / "store").is_new
 
 
 def test_windows_are_joined_to_the_texts_they_were_cut_from(tmp_path: Path) -> None:

@@ -32,6 +32,22 @@ def test_csv_and_parquet_of_one_directory_are_not_merged(places) -> None:
     assert error.path == places.source / "t.parquet" and "t.csv" in str(error)
 
 
+def test_csv_and_tsv_of_one_directory_are_not_merged(places) -> None:
+    TABLE.to_csv(places.source / "t.csv", index=False)
+    TABLE.to_csv(places.source / "t.tsv", index=False, sep="\t")
+    error = rejected_import("own", places.source, places.to, columns=COLUMNS)
+    assert error.path == places.source / "t.tsv" and "t.csv" in str(error)
+
+
+def test_formats_in_their_own_directories_are_not_merged(places) -> None:
+    for name in ("csv", "parquet"):
+        (places.source / name).mkdir()
+    TABLE.to_csv(places.source / "csv/t.csv", index=False)
+    TABLE.to_parquet(places.source / "parquet/t.parquet")
+    error = rejected_import("own", places.source, places.to, columns=COLUMNS)
+    assert error.path == places.source / "parquet/t.parquet" and "t.csv" in str(error)
+
+
 def test_train_and_test_may_have_different_formats(places) -> None:
     TABLE.to_csv(places.source / "train.csv", index=False)
     TABLE.to_parquet(places.source / "test.parquet")
@@ -93,3 +109,33 @@ def test_header_of_131072_characters_is_read(places) -> None:
     name = "x" * 131_072
     TABLE.rename(columns={"a": name}).to_csv(places.source / "t.csv", index=False)
     assert import_table(places.source, places.to / "s").store.manifest["notes"]["features"] == [name]
+
+
+HEADERS = {
+    "line break in a name": (b'client,label,"a\nb"\n', "a\nb"),
+    "quotation marks in a name": (b'client,label,"a ""b"""\n', 'a "b"'),
+    "quotation mark inside a name": (b'client,label,5"\n', '5"'),
+    "byte order mark": (b'\xef\xbb\xbf"client",label,a\n', "a"),
+    "empty lines": (b"\n\r\nclient,label,a\n", "a"),
+    "delimiters in a name": (b'client,label,"a,b;c"\n', "a,b;c"),
+}
+
+
+@pytest.mark.parametrize(("header", "name"), HEADERS.values(), ids=HEADERS)
+def test_header_is_the_first_row(places, header: bytes, name: str) -> None:
+    path = places.source / "t.csv"
+    path.write_bytes(header + b"c,0,1\nc,1,2\n")
+    notes = import_table(path, places.to / "s").store.manifest["notes"]
+    assert notes["features"] == [name]
+
+
+def test_long_texts_of_many_rows_are_read_in_parts(places) -> None:
+    """The texts of a batch are 12 MB, which is more than is decoded at once."""
+    texts = ["a" * 1500, "b" * 1500]
+    frame = pd.DataFrame({"client": ["c0", "c1"] * 4096, "label": texts * 4096, "a": np.arange(8192.0)})
+    frame.to_parquet(places.source / "t.parquet")
+    store = import_table(places.source, places.to / "s").store
+    assert store.manifest["notes"]["labels"] == {texts[0]: 0, texts[1]: 1}
+    for client in range(2):
+        columns = store.split("train").columns(client)
+        assert (columns["label"] == client).all() and (columns["features"][:, 0] % 2 == client).all()

@@ -1,7 +1,7 @@
 """Unpack untrusted archives.
 
-Members with an absolute path or `..`, links and devices are rejected. The budget of the import limits the
-number of bytes.
+Members with an absolute path or `..`, links and devices are rejected. Hidden files are skipped, as in a
+directory. The budget of the import limits the number of bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedopt.files import disk_errors
 
 MAX_MEMBERS = 100_000
 MAX_NAME = 1000  # bytes; file systems allow 4096 for a whole path
-CHUNK = 1 << 20
+CHUNK = 1 << 16  # bytes that are read at once
 
 OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
     "gzip": lambda path: gzip.open(path, "rb"),
@@ -63,7 +63,7 @@ def unpack(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
-        _copy(file, stream, to / name)
+        _copy(_CountedStream(file, stream), to / name)
     return [(to / name, f"{file.display} ({name})", file.location.with_name(name))]
 
 
@@ -76,19 +76,20 @@ def is_tar(file: SourceFile) -> bool:
 
 
 class _CountedStream:
-    """The decompressed bytes of a tar archive. Skipped bytes count, because they are decompressed too.
+    """Decompressed bytes, which are counted. Skipped bytes count, because they are decompressed too.
 
     `tarfile` reads a header in one piece. A valid header, such as a long name, is far smaller than CHUNK.
     """
 
-    def __init__(self, file: SourceFile, stream: BufferedIOBase) -> None:
+    def __init__(self, file: SourceFile, stream: IO[bytes] | BufferedIOBase) -> None:
         self._file, self._stream = file, stream
 
     def read(self, size: int) -> bytes:
         if size > CHUNK:
             raise data_error(self._file, f"has a header of {size:,} bytes; the archive is rejected")
-        self._file.reserve(0)  # checks the time
-        return self._stream.read(size)
+        content = self._stream.read(size)
+        self._file.reserve(len(content))
+        return content
 
     def seek(self, position: int) -> int:
         self._file.reserve(max(0, position - self._stream.tell()))
@@ -111,6 +112,7 @@ def _unpack_tar(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     with convert_errors(file, ERRORS), _open_tar(file) as archive:
         for number, member in enumerate(archive):
             _check_count(file, number + 1)
+            archive.members.clear()  # type: ignore[attr-defined]  # otherwise all headers stay in memory
             if member.isdir() and PurePosixPath(member.name) == PurePosixPath("."):
                 continue  # the directory itself: `tar -C DIR .`
             target = _target(file, to, member.name)
@@ -119,8 +121,10 @@ def _unpack_tar(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
             stream = archive.extractfile(member) if member.isfile() else None
             if stream is None:
                 raise _not_a_file(file, member.name)
+            if _is_hidden(target, to):
+                continue
             with stream:
-                _copy(file, stream, target)
+                _copy(stream, target)
             unpacked.append(_member(file, to, target, member.name))
     return unpacked
 
@@ -136,14 +140,20 @@ def _unpack_zip(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
                 continue
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
                 raise _not_a_file(file, member.filename)
+            if _is_hidden(target, to):
+                continue
             with archive.open(member) as stream:
-                _copy(file, stream, target)
+                _copy(_CountedStream(file, stream), target)
             unpacked.append(_member(file, to, target, member.filename))
     return unpacked
 
 
 def _member(file: SourceFile, to: Path, target: Path, name: str) -> tuple[Path, str, Path]:
     return target, f"{file.display} ({name})", file.location / target.relative_to(to)
+
+
+def _is_hidden(target: Path, to: Path) -> bool:
+    return any(part.startswith(".") for part in target.relative_to(to).parts)
 
 
 def _check_count(file: SourceFile, members: int) -> None:
@@ -168,13 +178,12 @@ def _target(file: SourceFile, to: Path, name: str) -> Path:
     return target
 
 
-def _copy(file: SourceFile, stream: IO[bytes] | BufferedIOBase, target: Path) -> None:
+def _copy(stream: IO[bytes] | _CountedStream, target: Path) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         output = open(target, "xb")
     try:
         while chunk := stream.read(CHUNK):
-            file.reserve(len(chunk))
             with disk_errors(target):
                 output.write(chunk)
     finally:

@@ -136,7 +136,8 @@ def unreadable(
         return data_error(file, f"has a name that is not valid UTF-8: {error.object[:40]!r}", client=client)
     if isinstance(error, MemoryError):
         return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
-    why = f"cannot be read ({str(error)[:MAX_SHOWN]}); the file is truncated or damaged: get it again"
+    problem = str(error)[:MAX_SHOWN] or type(error).__name__
+    why = f"cannot be read ({problem}); the file is truncated or damaged: get it again"
     return data_error(file, why, client=client, line=line)
 
 
@@ -148,7 +149,7 @@ def convert_errors(
     try:
         yield
     except errors as error:
-        raise unreadable(file, error if str(error) else type(error).__name__, client=client) from None
+        raise unreadable(file, error, client=client) from None
 
 
 def check_client_id(file: SourceFile, raw: bytes) -> None:

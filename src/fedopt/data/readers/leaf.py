@@ -72,14 +72,18 @@ def read_clients(files: Sequence[SourceFile], dataset: str) -> Iterator[RawClien
 
 
 def _check_neighbours(files: Sequence[SourceFile], leaf_files: Sequence[SourceFile]) -> None:
-    """Reject a damaged shard: a .json file beside LEAF files that holds no JSON object."""
-    folders = {file.location.parent for file in leaf_files}
+    """Reject a damaged shard: a .json file beside LEAF files that holds no JSON object or no users."""
+    folders, known = {file.location.parent for file in leaf_files}, {file.path for file in leaf_files}
     for file in files:
-        is_json_name = file.location.suffix == ".json" and file.location.parent in folders
-        if is_json_name and file.format != "json":
-            size = file.path.stat().st_size
-            why = f"is not JSON ({size:,} bytes), but it is beside LEAF files; get it again or remove it"
-            raise data_error(file, why)
+        if file.location.suffix != ".json" or file.location.parent not in folders or file.path in known:
+            continue
+        if file.format != "json":
+            problem = f"is not JSON ({file.path.stat().st_size:,} bytes)"
+        elif split_from_name(file.location) is not None:
+            problem = "has no LEAF users"
+        else:
+            continue
+        raise data_error(file, f"{problem}, but it is beside LEAF files; get it again or remove it")
 
 
 def _has_leaf_keys(file: SourceFile) -> bool:
@@ -128,7 +132,7 @@ def _samples(file: SourceFile, user: str, data: Any) -> tuple[list[Any], list[An
 def _femnist_fields(file: SourceFile, user: str, x: list[Any], y: list[Any]) -> dict[str, Field]:
     try:
         pixels, labels = np.array(x, dtype=np.float64), np.array(y)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         raise data_error(file, "x are not lists of 784 numbers", client=user) from None
     if pixels.shape[1:] != (784,):
         raise data_error(file, f"x have shape {pixels.shape[1:]}; expected 784 numbers each", client=user)

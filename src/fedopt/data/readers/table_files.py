@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Iterator
 from io import BytesIO
-from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -18,6 +18,8 @@ BYTES_PER_BLOCK = 4 << 20  # of CSV files; a row must fit into a block
 DELIMITERS = ",;\t"
 MAX_TEXT = 1 << 16  # bytes of a cell
 MAX_COLUMNS = 50_000
+# The first row that is not empty. A name in quotation marks may have line breaks.
+HEADER = re.compile(rb'[\r\n]*+(?:(?<![^,;\t\r\n])"(?:[^"]++|"")*+"|[^"\r\n]++|")*+')
 
 
 def read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterator[pa.RecordBatch]:
@@ -26,9 +28,12 @@ def read_batches(file: SourceFile, columns: list[str], delimiter: str) -> Iterat
         with open(file.path, "rb") as stream:
             batches = _parquet_batches if file.format == "parquet" else _csv_batches
             for batch in batches(file, stream, columns, delimiter):
-                file.reserve(max(batch.nbytes, 8 * batch.num_rows * batch.num_columns))  # as decoded below
+                text = sum(_text_bytes(values) for values in batch.columns)
+                file.reserve(max(batch.nbytes, text, 8 * batch.num_rows * batch.num_columns))  # as decoded
                 _check_text_lengths(file, batch)
-                yield batch
+                rows = max(1, batch.num_rows * BYTES_PER_BLOCK // max(text, BYTES_PER_BLOCK))
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows)
     except (pa.ArrowException, OSError) as error:
         match = re.search(r"Row #(\d+)", str(error))
         raise unreadable(file, error, line=int(match[1]) if match else None) from None
@@ -62,6 +67,13 @@ def _csv_batches(
     )
 
 
+def _text_bytes(values: pa.Array) -> int:
+    """Return the size of a dictionary of texts after decoding: a text counts once per row."""
+    if not has_text(values) or not pa.types.is_dictionary(values.type):
+        return 0
+    return compute.sum(compute.binary_length(values.dictionary).take(values.indices)).as_py() or 0
+
+
 def _check_text_lengths(file: SourceFile, batch: pa.RecordBatch) -> None:
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         texts = values.dictionary if pa.types.is_dictionary(values.type) else values
@@ -83,25 +95,25 @@ def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
         if file.format == "parquet":
             with open(file.path, "rb") as stream:
                 return parquet.ParquetFile(stream).schema_arrow.names, ""
-        header = _header(file.path)
+        header = _header(file)
         choices = [(_csv_columns(header, delimiter), delimiter) for delimiter in DELIMITERS]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise unreadable(file, error) from None
-    names, delimiter = next((choice for choice in choices if client_column in choice[0]), choices[0])
-    if len(names) > MAX_COLUMNS:
-        raise data_error(file, f"has {len(names):,} columns; allowed: {MAX_COLUMNS:,}")
-    return names, delimiter
+    return next((choice for choice in choices if client_column in choice[0]), choices[0])
 
 
-def _header(path: Path) -> bytes:
-    """Return the first row of a CSV file. A name in quotation marks may have line breaks."""
-    header = b""
-    with open(path, "rb") as stream:
-        while line := stream.readline(BYTES_PER_BLOCK):
-            header += line
-            if header.strip() and header.count(b'"') % 2 == 0 or len(header) >= BYTES_PER_BLOCK:
-                break
-    return header
+def _header(file: SourceFile) -> bytes:
+    """Return the first row of a CSV file."""
+    with open(file.path, "rb") as stream:
+        start = stream.read(BYTES_PER_BLOCK).removeprefix(codecs.BOM_UTF8)
+    match = HEADER.match(start)
+    header = match[0] if match else b""
+    if len(header) >= BYTES_PER_BLOCK:
+        raise data_error(file, f"has a first row of more than {BYTES_PER_BLOCK:,} bytes")
+    columns = 1 + max(header.count(delimiter.encode()) for delimiter in DELIMITERS)
+    if columns > MAX_COLUMNS:  # checked before Arrow allocates memory for each column
+        raise data_error(file, f"has {columns:,} columns; allowed: {MAX_COLUMNS:,}")
+    return header + b"\n"
 
 
 def _csv_columns(header: bytes, delimiter: str) -> list[str]:

@@ -67,13 +67,13 @@ def find_file_sets(files: Sequence[SourceFile], columns: TableColumns, scratch: 
 
 def _check_copies(tables: Sequence[SourceFile]) -> None:
     """Reject files that may hold the same rows twice, which would put test rows into the training split."""
-    first: dict[tuple[str | None, Path], SourceFile] = {}
+    first: dict[str | None, SourceFile] = {}  # by split
     sizes: dict[int, list[SourceFile]] = {}
     for file in tables:
-        other = first.setdefault((split_from_name(file.location), file.location.parent), file)
-        if other.format != file.format:
-            why = f"is a table, and so is {other.location.name} in another format; rows could occur twice"
-            raise data_error(file, f"{why}: name the file to import")
+        other = first.setdefault(split_from_name(file.location), file)
+        if _table_format(other) != _table_format(file):
+            why = f"is a table, and so is {other.display} in another format; rows could occur twice"
+            raise data_error(file, f"{why}: name the file or directory to import")
         for same_size in sizes.setdefault(file.path.stat().st_size, []):
             if filecmp.cmp(file.path, same_size.path, shallow=False):
                 raise data_error(file, f"is a copy of {same_size.display}; name the file to import")
@@ -183,6 +183,10 @@ def _other_columns(file: SourceFile, columns: TableColumns) -> tuple[str, ...]:
 
 def _is_csv(file: SourceFile, only: bool) -> bool:
     return file.format == "text" and (only or file.path.suffix.lower() in (".csv", ".tsv"))
+
+
+def _table_format(file: SourceFile) -> str:
+    return file.format if file.format == "parquet" else file.path.suffix.lower()
 
 
 def _group_by_client(clients: Numbers, rows: Numbers) -> tuple[Numbers, Numbers]:
