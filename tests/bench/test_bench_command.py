@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typed import message_lines
 
 from fedopt.cli.app import app
 from fedopt.errors import ConfigError, DataError, UnknownName
@@ -49,7 +50,7 @@ def test_small_benchmark_prints_json_and_reports_absent_peers(tmp_path):
 def test_unknown_peer_is_reported_in_one_line(tmp_path):
     process = run_fedopt("bench", "--against", "tff", cwd=tmp_path)
     assert (process.returncode, process.stdout) == (2, "")
-    assert process.stderr == "error: unknown peer 'tff'; allowed: pfl, fedjax, flower\n"
+    assert message_lines(process.stderr) == ["error: unknown peer 'tff'; allowed: pfl, fedjax, flower"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from typed import FinishedRun, fedopt, refused, run_small
+from typed import FinishedRun, fedopt, message_lines, refused, run_small
 from written import write_run
 
 HUGE = "9" * 5000
@@ -85,7 +85,7 @@ def test_damaged_runs_do_not_end_the_report_of_an_intact_run(
         (run / name).write_text(text)
     done = fedopt("report", tmp_path)
     assert done.code == 0, done.err
-    assert all("left out" in line and name in line for line in done.err.splitlines()), done.err
+    assert all("left out" in line and name in line for line in message_lines(done.err)), done.err
     assert "the-intact-one" in (tmp_path / "report.html").read_text()
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from typed import message_lines
 
 from fedopt.cli import main
 
@@ -42,7 +43,8 @@ def test_user_error_is_one_line_and_writes_nothing(
 ) -> None:
     assert run_command(monkeypatch, tmp_path, *words) == 2
     out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1) and err.startswith(f"error: {message}")
+    (line,) = message_lines(err)
+    assert out == "" and line.startswith(f"error: {message}")
     assert list(tmp_path.iterdir()) == []
 
 

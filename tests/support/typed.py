@@ -72,14 +72,16 @@ def temporary_files(directory: Path) -> list[Path]:
     return list(directory.rglob("*.tmp"))
 
 
-def refused(done: Done, *words: str, code: int = 2, after_progress: bool = False) -> None:
-    """Assert the exit code, an empty stdout, and one line on stderr that contains the words.
+def message_lines(err: str) -> list[str]:
+    """The lines of stderr without headings, which have the separator " · "."""
+    return [line for line in err.splitlines() if " · " not in line]
 
-    Headings, which have the separator " · ", do not count.
-    """
+
+def refused(done: Done, *words: str, code: int = 2, after_progress: bool = False) -> None:
+    """Assert the exit code, an empty stdout, and one line after the heading that contains the words."""
     assert (done.code, done.out) == (code, ""), done
     assert "Traceback" not in done.err
-    lines = [line for line in done.err.splitlines() if " · " not in line]
+    lines = message_lines(done.err)
     lines = lines[-1:] if after_progress else lines
     assert len(lines) == 1, done.err
     assert lines[0].startswith("error: " if code == 2 else "failed: ")
