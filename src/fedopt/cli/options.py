@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -13,6 +12,7 @@ import typer
 
 from fedopt.cli.completion import TASK_NAMES, complete_task
 from fedopt.errors import ConfigError, unknown
+from fedopt.formatting import printable
 from fedopt.remote.location import parse_location
 
 TaskArgument = Annotated[
@@ -147,7 +147,7 @@ def typed_command() -> str:
 def announce(*parts: object) -> None:
     """Print a heading on stderr. It appears at once, before the imports that take a second."""
     shown = [parse_location(part) if isinstance(part, Path) else part for part in parts if part]
-    typer.echo(" · ".join(map(str, shown)), err=True)
+    typer.echo(printable(" · ".join(map(str, shown))), err=True)
 
 
 def announce_training(task: str, algorithms: str, data: str | None, *more: str) -> None:
@@ -158,8 +158,10 @@ def announce_training(task: str, algorithms: str, data: str | None, *more: str) 
 
 def announce_run(run: Path, *more: str) -> None:
     """Print the heading of a command that reads a run: its directory, task and algorithm."""
+    from fedopt.documents import parse_json, read_regular_file
+
     try:
-        info = json.loads((run / "run.json").read_bytes())
+        info = parse_json(read_regular_file(run / "run.json"))
         names = [str(info[key]) for key in ("task", "algorithm") if key in info]
     except (OSError, ValueError, TypeError):
         names = []  # the command reports what is wrong
