@@ -170,3 +170,32 @@ def sparse_cifar(d: Path) -> Path:
     with open(d / "train.bin", "r+b") as file:
         file.truncate(3074 << 28)
     return d
+
+
+def compound_text_hdf5(d: Path) -> Path:
+    """Records of a text of variable length: the declared size is that of the references."""
+    kind = np.dtype([("text", h5py.string_dtype())])
+    for split in ("train", "test"):
+        with h5py.File(d / f"shakespeare_{split}.h5", "w") as file:
+            data = file.create_dataset("examples/a/snippets", (2,), kind)
+            data[:] = np.array([("x",), ("y",)], kind)
+    return d
+
+
+def large_chunk_hdf5(d: Path) -> Path:
+    """One image in a compressed chunk of 157 MB."""
+    files.write_hdf5(d, "fed_emnist", files.emnist())
+    with h5py.File(d / "fed_emnist_train.h5", "r+") as file:
+        group = file["examples"][min(file["examples"])]
+        del group["pixels"]
+        group.create_dataset(
+            "pixels", (1, 28, 28), np.float32, maxshape=(None, 28, 28), chunks=(50_000, 28, 28), compression=1
+        )
+    return d
+
+
+def many_columns_parquet(d: Path) -> Path:
+    """50,001 columns."""
+    column = pa.array([0.0])
+    parquet.write_table(pa.table({f"c{i}": column for i in range(50_001)}), d / "t.parquet")
+    return d / "t.parquet"

@@ -85,3 +85,15 @@ def test_own_file_with_the_name_of_a_new_file_is_not_overwritten(places) -> None
     assert caught.value.path == target / "train" / "pixels.npy"
     assert open_store(target).name == "shakespeare"
     assert (target / "train" / "pixels.npy").read_text() == "mine"
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "train/ids.values.npy"])
+def test_other_damaged_data_are_rejected_without_replace(places, store: Path, file: str) -> None:
+    (store / file).write_text("{")
+    emnist = places.source / "emnist"
+    emnist.mkdir()
+    files.hdf5_directory(emnist)
+    with pytest.raises(DataError, match="add --replace") as caught:
+        import_dataset("emnist", [emnist], store)
+    assert caught.value.path == store and (store / file).read_text() == "{"
+    assert import_dataset("emnist", [emnist], store, REPLACE).is_new

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -197,3 +199,37 @@ def test_missing_path_is_reported(places) -> None:
     with pytest.raises(DataError, match="does not exist") as caught:
         import_dataset("emnist", [places.source / "absent"], places.to / "s")
     assert caught.value.path == places.source / "absent"
+
+
+RELATIVE = {
+    "one of two files": (files.hdf5_directory, "fed_emnist_train.h5"),
+    "one of two compressed files": (compressed_pair, "fed_emnist_test.h5.gz"),
+    "file of a directory per split": (directory_per_split, "train/data.h5"),
+}
+
+
+@pytest.mark.parametrize(("make", "path"), RELATIVE.values(), ids=RELATIVE)
+def test_relative_path_finds_the_other_split(
+    places, make: Callable[[Path], Path], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(places.source)
+    monkeypatch.chdir(places.source)
+    check_emnist(Path(path), places.to)
+
+
+def test_directory_that_cannot_be_read_is_reported(places, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read every directory, so the error is raised by the test."""
+    files.hdf5_directory(places.source)
+    closed = places.source / "closed"
+    closed.mkdir()
+    scandir = os.scandir
+
+    def deny(path: str | int) -> Any:
+        if path == str(closed):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", deny)
+    messages: list[str] = []
+    assert import_dataset("emnist", [places.source], places.to / "store", log=messages.append).is_new
+    assert messages == [f"left out {closed}, which cannot be read: Permission denied"]

@@ -24,6 +24,7 @@ CASES: dict[str, tuple[str, Make]] = {
     "HDF5 rows that share one text": ("shakespeare", hostile.repeated_text_hdf5),
     "HDF5 external link": ("emnist", hostile.linked_examples("external")),
     "HDF5 soft link": ("emnist", hostile.linked_examples("soft")),
+    "HDF5 with a large chunk": ("emnist", hostile.large_chunk_hdf5),
     "tar with a long name": ("emnist", hostile.long_name_tar),
     "tar with a skipped member": ("emnist", hostile.skipped_member_tar),
     "SQLite generated column": ("emnist", hostile.generated_column),
@@ -118,3 +119,13 @@ def test_parquet_within_the_limits_is_imported(places) -> None:
     path = make_small(places.source)
     store = import_dataset("own", [path], places.to / "store", ImportOptions(columns=TABLE)).store
     assert sum(split["examples"] for split in store.manifest["splits"].values()) == 1 << 20
+
+
+def test_hdf5_field_that_is_not_numbers_or_texts_is_not_read(places) -> None:
+    error = rejected_import("shakespeare", hostile.compound_text_hdf5(places.source), places.to)
+    assert error.client == "a" and "neither numbers nor texts" in str(error)
+
+
+def test_column_count_of_a_parquet_file_is_limited(places) -> None:
+    path = hostile.many_columns_parquet(places.source)
+    assert "50,001 columns" in str(rejected_import("own", path, places.to, columns=TABLE))

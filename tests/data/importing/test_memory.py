@@ -27,3 +27,10 @@ def test_allocation_above_the_limit_is_an_error_of_the_file(tmp_path: Path) -> N
 def test_allocation_below_the_limit_succeeds(tmp_path: Path, factor: float) -> None:
     with limited_memory(tmp_path, factor):
         assert np.ones(1 << 28, np.uint8)[-1] == 1
+
+
+def test_holes_of_a_sparse_file_do_not_raise_the_limit(tmp_path: Path) -> None:
+    with open(tmp_path / "hole", "wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DataError, match="more than 0.0 GB"), limited_memory(tmp_path, 0.01):
+        np.ones(1 << 28, np.uint8)

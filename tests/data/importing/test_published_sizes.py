@@ -66,3 +66,10 @@ def test_digits_of_emnist_have_their_own_sizes() -> None:
 @pytest.mark.parametrize(("name", "format"), [("emnist", "LEAF JSON"), ("own", "table")])
 def test_data_without_a_published_size_does_not_differ(name: str, format: str) -> None:
     assert differences(store_of(name, format, {"train": (1, 1), "test": (1, 1)})) == []
+
+
+@pytest.mark.parametrize("notes", [{"options": [1]}, {"words": "abc"}, {"words": [1]}, {"tags": None}])
+@pytest.mark.parametrize("name", ["emnist", "stackoverflow"])
+def test_notes_of_other_types_are_ignored(name: str, notes: dict[str, Any]) -> None:
+    splits = {split: tuple(size) for split, size in TFF[name].items()}
+    assert differences(store_of(name, "TFF HDF5", splits, **notes)) == []

@@ -252,3 +252,12 @@ def test_imported_table_with_text_is_trained_on(tmp_path: Path) -> None:
     result = fedopt.run(task, rounds=10, config={"client.lr": 1.0, "clients_per_round": 3})
     assert store.manifest["notes"]["labels"] == {"bonn": 0, "oslo": 1, "rome": 2}
     assert result.test[-1]["accuracy"] == 1.0
+
+
+def test_category_with_a_line_break_in_a_csv_file_is_rejected(places) -> None:
+    """Two quotation marks that are not closed would join four rows to one."""
+    rows = ['c1,"foo,1', "c2,a,0", "c2,b,1", 'c3,"bar,0', "c1,a,0", "c2,b,0"]
+    (places.source / "t.csv").write_text("client,kind,label\n" + "\n".join(rows) + "\n")
+    columns = TableColumns("client", "label", categories="codes")
+    error = rejected_import("own", places.source, places.to, columns=columns)
+    assert (error.line, error.column) == (2, "kind") and "quotation mark" in str(error)

@@ -20,6 +20,8 @@ EDITS: dict[str, Edit] = {
     "files is a number": lambda m: m.update(files=3),
     "size is a text": lambda m: m["files"].update({"train/ids.values.npy": "9"}),
     "size is negative": lambda m: m["files"].update({"train/ids.values.npy": -1}),
+    "size is larger than any file": lambda m: m["files"].update({"train/ids.values.npy": 10**4000}),
+    "split has no clients": lambda m: m["splits"]["train"].update(clients=0),
     "clients is a float": lambda m: m["splits"]["train"].update(clients=1.5),
     "columns is null": lambda m: m["splits"]["train"].update(columns=None),
     "column leaves the directory": lambda m: m["splits"]["train"]["columns"].update(

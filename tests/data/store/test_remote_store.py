@@ -66,3 +66,12 @@ def test_manifest_with_names_outside_of_the_store_is_refused(uploaded: str, tmp_
     with pytest.raises(DataError):
         open_store(uploaded)
     assert not list((tmp_path / "cache").rglob("x"))
+
+
+def test_damaged_copy_is_not_kept(uploaded: str):
+    content = remote(uploaded).read("train/x.npy") or b""
+    remote(uploaded).write("train/x.npy", content + b"more")
+    with pytest.raises(DataError):
+        open_store(uploaded)
+    remote(uploaded).write("train/x.npy", content)
+    assert open_store(uploaded).name == "own"

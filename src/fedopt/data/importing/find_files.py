@@ -58,7 +58,7 @@ def source_file(path: Path, budget: Budget) -> SourceFile:
     """Describe a file that is not inside an archive, and add its size to the budget of the import."""
     format = recognise_format(path)
     budget.add_file(path.stat())
-    return SourceFile(path, str(path), format, path, path, budget)
+    return SourceFile(path, str(path), format, path, path.absolute(), budget)
 
 
 def list_files(paths: Sequence[Path], unpack_to: Path, budget: Budget, log: Log = no_log) -> list[SourceFile]:
@@ -66,7 +66,7 @@ def list_files(paths: Sequence[Path], unpack_to: Path, budget: Budget, log: Log 
     files: list[SourceFile] = []
     for path in paths:
         if path.is_dir():
-            files += list_directory(path, budget)
+            files += list_directory(path, budget, log)
         elif path.exists():
             files += unpack_archive(source_file(path, budget), unpack_to, log)
         else:
@@ -94,21 +94,28 @@ def _unpack(file: SourceFile, unpack_to: Path, depth: int) -> list[SourceFile]:
     return [inner for member in members for inner in _unpack(member, unpack_to, depth - 1)]
 
 
-def list_directory(directory: Path, budget: Budget) -> list[SourceFile]:
+def list_directory(directory: Path, budget: Budget, log: Log = no_log) -> list[SourceFile]:
     """Return all files below a directory. Hidden files and links to directories are skipped.
 
-    A file that cannot be read has the format UNREADABLE: it may have nothing to do with the dataset.
+    A file that cannot be read has the format UNREADABLE: it may have nothing to do with the dataset. For the
+    same reason, a directory that cannot be read is reported to `log` and left out.
     """
+
+    def report(error: OSError) -> None:
+        log(f"left out {error.filename}, which cannot be read: {error.strerror}")
+
     files = []
-    for parent, folders, names in os.walk(directory):
+    for parent, folders, names in os.walk(directory, onerror=report):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(parent, name)
-            if not name.startswith(".") and path.is_file():
-                try:
+            if name.startswith("."):
+                continue
+            try:
+                if path.is_file():
                     files.append(source_file(path, budget))
-                except DataError:
-                    files.append(SourceFile(path, str(path), UNREADABLE, path, path, budget))
+            except (DataError, OSError):  # OSError: the names of the directory can be read, its files cannot
+                files.append(SourceFile(path, str(path), UNREADABLE, path, path.absolute(), budget))
         if len(files) > MAX_FILES:
             message = f"{directory} holds more than {MAX_FILES:,} files; name the files to import"
             raise DataError(message, path=directory)

@@ -29,8 +29,9 @@ from fedopt.data.readers.base import (
 from fedopt.data.readers.budget import Budget
 from fedopt.data.readers.cifar import Partition
 from fedopt.data.store import Store, is_store, open_store
-from fedopt.data.store.columns import ClientColumns
+from fedopt.data.store.columns import MANIFEST, ClientColumns
 from fedopt.data.store.locations import store_directory
+from fedopt.data.store.manifest import read_manifest
 from fedopt.data.store.other_files import keep_other_files
 from fedopt.data.store.writer import write_files
 from fedopt.errors import DataError, FedoptError, unknown
@@ -78,12 +79,12 @@ def import_dataset(
         origins = {file.origin: file for file in [*selected.files, *vocabularies]}
         source = [fingerprint(file) for file in origins.values()]
         notes = {"format": selected.format, "options": recorded_options(name, options), **selected.notes}
-        existing = _open_existing(target)
-        if existing is not None:
-            difference = _compare_imports(existing, name, source, notes)
-            if not difference:
+        if is_store(target):
+            difference = _compare_imports(target, name, source, notes)
+            existing = _open_existing(target)
+            if existing is not None and not difference:
                 return ImportResult(existing, is_new=False)
-            if not options.replace:
+            if difference and not options.replace:
                 message = f"{target} holds {difference}; add --replace or choose another --to"
                 raise DataError(message, path=target)
         new = scratch / "store"
@@ -204,13 +205,17 @@ def recorded_options(name: str, options: ImportOptions) -> dict[str, Any]:
 
 
 def _compare_imports(
-    existing: Store, name: str, source: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]
+    target: Path, name: str, source: Sequence[Mapping[str, Any]], notes: Mapping[str, Any]
 ) -> str:
-    """Describe how an existing store differs from a new import. Empty if it is the same import."""
-    before, after = (sorted(str(item["sha256"]) for item in files) for files in (existing.source, source))
-    if existing.name != name or before != after:
-        return f"{existing.name} from other files"
-    recorded = existing.manifest["notes"]
+    """Describe how the store at `target` differs from a new import. Empty if it is the same import."""
+    try:
+        manifest = read_manifest(target / MANIFEST)
+    except (OSError, ValueError, FedoptError):
+        return f"data with a {MANIFEST} that cannot be read"
+    before, after = (sorted(str(item["sha256"]) for item in files) for files in (manifest["source"], source))
+    if manifest["name"] != name or before != after:
+        return f"{manifest['name']} from other files"
+    recorded = manifest["notes"]
     if changed := [key for key in notes if recorded.get(key) != notes[key]]:
         old, new = (json.dumps(values.get(changed[0])) for values in (recorded, notes))
         return f"the same files imported with other options ({changed[0]} {old}, not {new})"
@@ -224,9 +229,9 @@ def _check_target(target: Path) -> None:
 
 
 def _open_existing(target: Path) -> Store | None:
-    """Return the store at `target`, or None if there is none or it is damaged."""
+    """Return the store at `target`, or None if it is damaged."""
     try:
-        return open_store(target) if is_store(target) else None
+        return open_store(target)
     except FedoptError:
         return None
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedopt.data.readers.base import RAISE_LIMITS
+from fedopt.data.readers.budget import stored_bytes
 from fedopt.errors import DataError
 
 MIN_BYTES = 2 << 30
@@ -42,7 +43,7 @@ def limited_memory(path: Path, factor: float) -> Iterator[None]:
 
 def _size(path: Path) -> int:
     files = [Path(parent, name) for parent, _, names in os.walk(path) for name in names]
-    return sum(file.stat().st_size for file in [path, *files] if file.is_file())
+    return sum(stored_bytes(file.stat()) for file in [path, *files] if os.path.isfile(file))
 
 
 def _allocated() -> int:

@@ -15,6 +15,11 @@ MIN_SECONDS = 120.0
 BYTES_PER_SECOND = 100_000  # a slower import is stopped
 
 
+def stored_bytes(status: os.stat_result) -> int:
+    """Return the size of a file without the holes of a sparse file."""
+    return min(status.st_size, 512 * status.st_blocks)
+
+
 class Budget:
     """The bytes that an import may unpack and decode, and the time that it may take.
 
@@ -27,8 +32,8 @@ class Budget:
         self._start = time.monotonic()
 
     def add_file(self, status: os.stat_result) -> None:
-        """Raise the limits by the size of a file. The holes of a sparse file do not count."""
-        self._size += min(status.st_size, 512 * status.st_blocks)
+        """Raise the limits by the size of a file."""
+        self._size += stored_bytes(status)
 
     @property
     def bytes(self) -> float:

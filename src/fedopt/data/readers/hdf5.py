@@ -5,6 +5,7 @@ Links, virtual datasets and external storage are rejected, because they could re
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -115,9 +116,12 @@ def _read_field(file: SourceFile, group: h5py.Group, field: str, client: str) ->
         raise data_error(file, f"field {field!r} is not an array with a row per example", client=client)
     if data.is_virtual or data.external:
         raise data_error(file, f"field {field!r} is stored in another file, which is not read", client=client)
-    file.reserve_array(data.nbytes, f"field {field!r}", client)
+    chunk = math.prod(data.chunks or ()) * data.dtype.itemsize  # HDF5 reads whole chunks
+    file.reserve_array(max(data.nbytes, chunk), f"field {field!r}", client)
     if data.dtype.kind in "OS":
         return _read_text(file, data, field, client)
+    if data.dtype.kind not in "biuf":  # other types may refer to any amount of data
+        raise data_error(file, f"field {field!r} holds neither numbers nor texts", client=client)
     return np.asarray(data[()])
 
 

@@ -94,7 +94,9 @@ def column_names(file: SourceFile, client_column: str) -> tuple[list[str], str]:
     try:
         if file.format == "parquet":
             with open(file.path, "rb") as stream:
-                return parquet.ParquetFile(stream).schema_arrow.names, ""
+                table = parquet.ParquetFile(stream)
+                _check_column_count(file, table.metadata.num_columns)
+                return table.schema_arrow.names, ""
         header = _header(file)
         choices = [(_csv_columns(header, delimiter), delimiter) for delimiter in DELIMITERS]
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -110,10 +112,14 @@ def _header(file: SourceFile) -> bytes:
     header = match[0] if match else b""
     if len(header) >= BYTES_PER_BLOCK:
         raise data_error(file, f"has a first row of more than {BYTES_PER_BLOCK:,} bytes")
-    columns = 1 + max(header.count(delimiter.encode()) for delimiter in DELIMITERS)
-    if columns > MAX_COLUMNS:  # checked before Arrow allocates memory for each column
-        raise data_error(file, f"has {columns:,} columns; allowed: {MAX_COLUMNS:,}")
+    # Arrow allocates memory for each column.
+    _check_column_count(file, 1 + max(header.count(delimiter.encode()) for delimiter in DELIMITERS))
     return header + b"\n"
+
+
+def _check_column_count(file: SourceFile, columns: int) -> None:
+    if columns > MAX_COLUMNS:
+        raise data_error(file, f"has {columns:,} columns; allowed: {MAX_COLUMNS:,}")
 
 
 def _csv_columns(header: bytes, delimiter: str) -> list[str]:

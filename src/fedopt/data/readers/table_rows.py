@@ -59,6 +59,9 @@ class TableRows(NamedTuple):
 
     def check_text(self, values: pa.Array, column: str) -> None:
         self.check(compute.not_equal(values, ""), column, "is missing")
+        self._check_line_breaks(values, column)
+
+    def _check_line_breaks(self, values: pa.Array, column: str) -> None:
         one_line = compute.invert(compute.match_substring(values, "\n"))
         self.check(one_line, column, "has a line break; a quotation mark may not be closed")
 
@@ -99,6 +102,8 @@ class TableRows(NamedTuple):
     def categories(self, column: str) -> pa.Array:
         """Return a column as text. Missing values are empty."""
         values = compute.utf8_trim_whitespace(_as_text(self.cells.column(column)))
+        if self.file.format != "parquet":
+            self._check_line_breaks(values, column)
         return compute.if_else(pa.array(self.is_missing(column)), "", values)
 
     def features(self, column: str, largest: float, *, may_be_missing: bool) -> NDArray[np.float64]:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field
 
 from fedopt.data.store.columns import FORMAT
 from fedopt.errors import DataError
 
 # A file name inside the directory of a split: no separator, not hidden, no "..".
 PlainName = Annotated[str, Field(pattern=re.compile(r"\A[^./\\\0][^/\\\0]*\Z"))]
+
+
+Size = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class _Checked(BaseModel):
@@ -26,22 +29,22 @@ class SourceEntry(_Checked):
 
     file: str
     sha256: str
-    bytes: NonNegativeInt
+    bytes: Size
 
 
 class ColumnEntry(_Checked):
     """The type of a column."""
 
     dtype: Annotated[str, Field(pattern=re.compile(r"\A[<|>=]?[biuf][1248]\Z"))]
-    shape: list[NonNegativeInt] = []
+    shape: list[Size] = []
     ragged: bool = False
 
 
 class SplitEntry(_Checked):
     """The size and the columns of a split."""
 
-    clients: NonNegativeInt
-    examples: NonNegativeInt
+    clients: Annotated[int, Field(ge=1, lt=1 << 63)]
+    examples: Size
     columns: dict[PlainName, ColumnEntry]
 
 
@@ -55,7 +58,7 @@ class Manifest(_Checked):
     splits: dict[PlainName, SplitEntry]
     texts: list[PlainName] = []
     notes: dict[str, Any] = {}
-    files: dict[str, NonNegativeInt]
+    files: dict[str, Size]
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

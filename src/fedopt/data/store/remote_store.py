@@ -18,7 +18,7 @@ def download_store(url: RemoteUrl) -> Path:
     """Return the local copy of a store. Download it unless a copy with the same manifest exists.
 
     The checksum of the manifest is part of the directory's name, so a changed store is downloaded again.
-    `open_store` checks the sizes of all files.
+    A copy whose files do not have the sizes of the manifest is not kept.
     """
     remote = RemoteDirectory(url)
     manifest = remote.read(MANIFEST)
@@ -37,20 +37,25 @@ def download_store(url: RemoteUrl) -> Path:
             content = scratch / "store"
             content.mkdir()
             write_atomically(content / MANIFEST, manifest)
-            remote.download(_listed_files(content / MANIFEST, url), content)
+            sizes = _listed_files(content / MANIFEST, url)
+            remote.download(list(sizes), content)
+            for name, size in sizes.items():
+                if (actual := (content / name).stat().st_size) != size:
+                    why = f"has {actual:,} bytes, but the manifest lists {size:,}; copy the store there again"
+                    raise DataError(f"{url}/{name} {why}", path=f"{url}/{name}")
             replace_directory(target, content)
     return target
 
 
-def _listed_files(manifest: Path, url: RemoteUrl) -> list[str]:
-    """The files that a manifest lists. Refuse names outside of the store."""
+def _listed_files(manifest: Path, url: RemoteUrl) -> dict[str, int]:
+    """Return the names and sizes of the files in a manifest. Names outside the store are rejected."""
     try:
-        names = list(read_manifest(manifest)["files"])
+        sizes: dict[str, int] = read_manifest(manifest)["files"]
     except ValueError as error:
         raise DataError(
             f"{url}/{MANIFEST} is damaged: {error}; import the data again", path=str(url)
         ) from None
-    for name in names:
+    for name in sizes:
         if name.startswith("/") or ".." in name.split("/"):
             raise DataError(f"{url}/{MANIFEST} lists {name!r}, which is not inside the store", path=str(url))
-    return names
+    return sizes
