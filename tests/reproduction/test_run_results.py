@@ -45,7 +45,7 @@ def test_run_without_result_could_be_the_best_so_none_is_selected(tmp_path: Path
     last = best_server_rates(reader, CR, "fedavg")[-1.0]  # the client rate of the last two runs
     assert (last.value, last.state) == (None, STATES[state].replace("4", "2"))
     tuning, *maps = content_of("heatmaps_emnist_cr", reader).tables
-    share = tuning.cell("FedAvg", "share near the best, %")
+    share = tuning.cell("FedAvg", "near the best of all, %")
     assert share is not None and (share.ours, share.ours_text) == (None, "3 of 4 trials done")
     shown = {cell.ours_text for cell in maps[4].cells}
     assert shown == {"80.0", "79.5", "diverged", "unfinished" if state == "running" else state}
