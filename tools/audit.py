@@ -1,6 +1,7 @@
 """Look up known vulnerabilities of the locked packages: `make audit`.
 
-Exit codes: 0 no known vulnerability, or no answer from the vulnerability service; 1 vulnerabilities.
+Exit codes: 0 no known vulnerability, or no answer from the vulnerability service; 1 vulnerabilities, or
+another failure of pip-audit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 REQUIREMENTS = Path(__file__).parent.parent / "requirements-hashes.txt"
+# In the messages of pip-audit and of the requests library.
+NETWORK_ERRORS = ("Could not connect", "network may be blocking", "ConnectionError", "Timeout")
 TIMEOUT = 20  # seconds to wait for the service, per request
 
 
@@ -21,12 +24,19 @@ def main() -> int:
     command += ["--progress-spinner", "off", "--timeout", str(TIMEOUT), "-r", str(REQUIREMENTS)]
     done = subprocess.run(command, capture_output=True, text=True)
     if not done.stdout.strip():
-        reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        print(f"skipped: the vulnerability service cannot be asked ({reason[:200]})")
-        return 0
-    text, code = summarize(json.loads(done.stdout))
+        text, code = explain_failure(done.stderr)
+    else:
+        text, code = summarize(json.loads(done.stdout))
     print(text)
     return code
+
+
+def explain_failure(messages: str) -> tuple[str, int]:
+    """Return why pip-audit has no result, and the exit code, which is 0 only for a network error."""
+    reason = (messages.strip().splitlines() or ["no output"])[-1][:200]
+    if any(words in messages for words in NETWORK_ERRORS):
+        return f"skipped: the vulnerability service cannot be asked ({reason})", 0
+    return f"failed: pip-audit has no result ({reason})", 1
 
 
 def summarize(report: Mapping[str, Any]) -> tuple[str, int]:

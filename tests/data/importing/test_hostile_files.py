@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import time
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import hostile
 import publicfiles as files
@@ -13,6 +16,7 @@ import pytest
 from peak import peak_memory
 from rejected import rejected_import
 
+from fedopt.data.importing import find_files
 from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import import_dataset
 from fedopt.data.readers.base import TableColumns
@@ -24,7 +28,6 @@ CASES: dict[str, tuple[str, Make]] = {
     "HDF5 rows that share one text": ("shakespeare", hostile.repeated_text_hdf5),
     "HDF5 external link": ("emnist", hostile.linked_examples("external")),
     "HDF5 soft link": ("emnist", hostile.linked_examples("soft")),
-    "HDF5 with a large chunk": ("emnist", hostile.large_chunk_hdf5),
     "tar with a long name": ("emnist", hostile.long_name_tar),
     "tar with a skipped member": ("emnist", hostile.skipped_member_tar),
     "SQLite generated column": ("emnist", hostile.generated_column),
@@ -129,3 +132,21 @@ def test_hdf5_field_that_is_not_numbers_or_texts_is_not_read(places) -> None:
 def test_column_count_of_a_parquet_file_is_limited(places) -> None:
     path = hostile.many_columns_parquet(places.source)
     assert "50,001 columns" in str(rejected_import("own", path, places.to, columns=TABLE))
+
+
+def test_hdf5_chunk_counts_as_a_whole(places) -> None:
+    """50,000 images of 784 numbers of 4 bytes, of which the dataset has one."""
+    error = rejected_import("emnist", hostile.large_chunk_hdf5(places.source), places.to)
+    assert "156,800,000 bytes" in str(error) and error.client is not None
+
+
+def test_number_of_nested_archives_does_not_slow_down_unpacking(places) -> None:
+    """The directory of each archive is chosen without reading those of the others."""
+    path = places.source / "emnist.zip"
+    content = gzip.compress(b"x")
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(300):
+            archive.writestr(f"{number}.gz", content)
+    with patch.object(Path, "iterdir", side_effect=AssertionError):
+        members = find_files.list_files([path], places.to / "unpacked", Budget())
+    assert len(members) == 300

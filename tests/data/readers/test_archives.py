@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import struct
 import tarfile
@@ -14,9 +15,10 @@ import pytest
 from damagedfiles import Make, scramble, truncate
 from rejected import rejected_import
 
+from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import import_dataset
 from fedopt.data.readers import budget
-from fedopt.data.readers.base import SourceFile, convert_errors
+from fedopt.data.readers.base import SourceFile, TableColumns, convert_errors
 from fedopt.errors import DataError
 
 
@@ -116,3 +118,38 @@ def test_lack_of_memory_is_not_reported_as_damage() -> None:
     with pytest.raises(DataError) as caught, convert_errors(file, (MemoryError,)):
         raise MemoryError
     assert "needs more memory" in str(caught.value) and caught.value.path == Path("a.tar")
+
+
+def import_csv_of_zip(places, name: str, folder: str = "") -> bool:
+    path = places.source / "t.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        if folder:
+            archive.writestr(folder, b"")
+        archive.writestr(name, "client,label,a\nc,0,1\nc,1,2\n")
+    options = ImportOptions(columns=TableColumns("client", "label"))
+    return import_dataset("own", [path], places.to / "store", options).is_new
+
+
+def test_zip_with_a_directory_of_windows_is_read(places) -> None:
+    assert import_csv_of_zip(places, "dir\\t.csv", folder="dir\\")
+
+
+def test_name_with_a_colon_is_read(places) -> None:
+    assert import_csv_of_zip(places, "run 12:30/t.csv")
+
+
+def test_compressed_file_without_a_stem_is_read(places) -> None:
+    (places.source / ".gz").write_bytes(gzip.compress(b"client,label,a\nc,0,1\nc,1,2\n"))
+    options = ImportOptions(columns=TableColumns("client", "label"))
+    assert import_dataset("own", [places.source / ".gz"], places.to / "store", options).is_new
+
+
+def test_encrypted_zip_is_not_called_damaged(places) -> None:
+    path = places.source / "t.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("t.csv", "client,label,a\nc,0,1\n")
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\1\2") + 8] |= 1  # the flag in the directory of the archive
+    path.write_bytes(content)
+    error = rejected_import("own", path, places.to, columns=TableColumns("client", "label"))
+    assert error.path == path and "is encrypted" in str(error)

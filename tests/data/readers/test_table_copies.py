@@ -139,3 +139,18 @@ def test_long_texts_of_many_rows_are_read_in_parts(places) -> None:
     for client in range(2):
         columns = store.split("train").columns(client)
         assert (columns["label"] == client).all() and (columns["features"][:, 0] % 2 == client).all()
+
+
+NOT_UTF8 = {
+    "Latin-1": ("client,label,a\nMüller,0,1\n".encode("latin-1"), "save it as UTF-8"),
+    "UTF-16": ("client,label,a\nc,0,1\n".encode("utf-16"), "UTF-8 text"),
+    "empty": (b"", "the file is empty"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), NOT_UTF8.values(), ids=NOT_UTF8)
+def test_file_that_is_not_utf8_is_not_called_damaged(places, content: bytes, message: str) -> None:
+    (places.source / "t.csv").write_bytes(content)
+    error = rejected_import("own", places.source / "t.csv", places.to, columns=COLUMNS)
+    assert error.path == places.source / "t.csv"
+    assert message in str(error) and "damaged" not in str(error) and "train" not in str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ def recognise_format(path: Path) -> str:
         return "tar"
     if head.lstrip()[:1] == b"{":
         return "json"
-    return "binary" if b"\0" in head or not head else "text"
+    if not head:
+        return "empty"
+    return "binary" if b"\0" in head else "text"
 
 
 def source_file(path: Path, budget: Budget) -> SourceFile:
@@ -86,7 +89,7 @@ def unpack_archive(file: SourceFile, unpack_to: Path, log: Log = no_log) -> list
 def _unpack(file: SourceFile, unpack_to: Path, depth: int) -> list[SourceFile]:
     if file.format not in archives.FORMATS or depth == 0:
         return [file]
-    to = unpack_to / str(sum(1 for _ in unpack_to.iterdir()) if unpack_to.exists() else 0)
+    to = unpack_to / uuid.uuid4().hex
     members = [
         SourceFile(path, display, recognise_format(path), file.origin, location, file.budget)
         for path, display, location in archives.unpack(file, to)

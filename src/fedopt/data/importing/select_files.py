@@ -177,7 +177,11 @@ def _explain_no_match(name: str, files: Sequence[SourceFile]) -> str:
     if formats["pickle"]:
         version = "binary version, cifar-*-binary.tar.gz" if name in cifar.LAYOUTS else DATASETS[name].formats
         return f"pickled files are never opened, because they can run code; get the {version}"
+    if name == "own" and len(files) == 1 and formats["empty"]:
+        return "the file is empty"
     present = ", ".join(f"{count} {format}" for format, count in sorted(formats.items())) or "nothing"
+    if name == "own":
+        return f"expected {DATASETS[name].formats}, as UTF-8 text without null bytes; found: {present}"
     return f"expected {DATASETS[name].formats}, with train and test in the file names; found: {present}"
 
 

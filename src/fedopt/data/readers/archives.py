@@ -10,6 +10,7 @@ import bz2
 import gzip
 import lzma
 import os
+import re
 import tarfile
 import zipfile
 import zlib
@@ -24,6 +25,7 @@ from fedopt.files import disk_errors
 
 MAX_MEMBERS = 100_000
 MAX_NAME = 1000  # bytes; file systems allow 4096 for a whole path
+ENCRYPTED = 1  # flag of a zip member
 CHUNK = 1 << 16  # bytes that are read at once
 
 OPENERS: dict[str, Callable[[Path], BufferedIOBase]] = {
@@ -61,7 +63,7 @@ def unpack(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
         return _unpack_tar(file, to)
     name = file.path.name
     for suffix in SUFFIXES:
-        name = name.removesuffix(suffix)
+        name = name.removesuffix(suffix) or name
     with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
         _copy(_CountedStream(file, stream), to / name)
     return [(to / name, f"{file.display} ({name})", file.location.with_name(name))]
@@ -136,8 +138,10 @@ def _unpack_zip(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
         _check_count(file, len(members))
         for member in members:
             target = _target(file, to, member.filename)
-            if member.is_dir():
+            if member.filename.endswith(("/", "\\")):  # Windows programs may write backslashes
                 continue
+            if member.flag_bits & ENCRYPTED:
+                raise data_error(file, "is encrypted; unpack it and import the directory")
             if (member.external_attr >> 16) & 0o170000 not in (0, 0o100000):
                 raise _not_a_file(file, member.filename)
             if _is_hidden(target, to):
@@ -168,7 +172,7 @@ def _not_a_file(file: SourceFile, member: str) -> Exception:
 def _target(file: SourceFile, to: Path, name: str) -> Path:
     """Return the path of a member under `to`. Members outside `to` are rejected."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
-    if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:
+    if not parts or parts[0] == "/" or ".." in parts or re.match("[A-Za-z]:", name) or "\0" in name:
         raise data_error(file, f"member {name[:100]!r} lies outside the directory; the archive is rejected")
     if len(os.fsencode(name)) > MAX_NAME or any(len(os.fsencode(part)) > 255 for part in parts):
         raise data_error(file, f"member {name[:100]!r}... has a name that is too long")

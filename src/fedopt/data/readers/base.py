@@ -136,6 +136,8 @@ def unreadable(
         return data_error(file, f"has a name that is not valid UTF-8: {error.object[:40]!r}", client=client)
     if isinstance(error, MemoryError):
         return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
+    if "invalid utf" in str(error).lower():  # as Arrow reports it
+        return data_error(file, "is not UTF-8 text; save it as UTF-8", client=client, line=line)
     problem = str(error)[:MAX_SHOWN] or type(error).__name__
     why = f"cannot be read ({problem}); the file is truncated or damaged: get it again"
     return data_error(file, why, client=client, line=line)
