@@ -212,7 +212,7 @@ def test_interrupted_sweep_ends_promptly_with_checkpoints_of_its_trials(tmp_path
         _, stderr = process.communicate(timeout=60)
         wait_for(lambda: not group_pids(process), seconds=20)
     assert process.returncode == 143 and time.monotonic() - began < 20
-    (line,) = stderr.splitlines()
+    line = stderr.splitlines()[-1]
     assert line.startswith("interrupted; to resume: fedopt sweep so_lr")
     (trial,) = (out / "trials").iterdir()
     done = len(read_lines(trial, "train"))
