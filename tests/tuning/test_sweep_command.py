@@ -28,6 +28,7 @@ from sweeps import (
 from typed import fedopt, refused
 
 from fedopt import load
+from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import ConfigError, MissingExtra, RunDirectoryError, UnknownName, UserError
 from fedopt.tuning.command import sweep
 from fedopt.tuning.request import SweepRequest
@@ -89,7 +90,7 @@ def test_fewer_rounds_are_scored_like_a_shorter_run(copy: Path) -> None:
     # trials were evaluated after 2 and 4 rounds, so the metric after 3 is unknown
     assert (best["value"], best["last"], result["ease_of_tuning"]["near_best"]) == (None, None, 0)
     with pytest.raises(RunDirectoryError) as error:
-        sweep(make_request(select="recall_at_5", rounds=3), None, copy)
+        sweep(make_request(select="recall_at_5", rounds=3), ExecutorOptions(), copy)
     assert error.value.path in find_trials(copy).values()
     assert "rounds=4" in str(error.value)
 
@@ -143,20 +144,20 @@ def test_invalid_request_is_refused_before_anything_is_written(
     changes: dict[str, Any], kind: type[UserError], fields: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(kind) as error:
-        sweep(make_request(**changes), None, tmp_path / "out")
+        sweep(make_request(**changes), ExecutorOptions(), tmp_path / "out")
     assert {name: getattr(error.value, name) for name in fields} == fields
     assert not (tmp_path / "out").exists()
 
 
 def test_number_of_workers_must_be_positive(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as error:
-        sweep(make_request(), 0, tmp_path / "out")
+        sweep(make_request(), ExecutorOptions(workers=0), tmp_path / "out")
     assert error.value.keys == ("workers",) and not (tmp_path / "out").exists()
 
 
 def test_missing_optuna_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with patch.dict(sys.modules, {"optuna": None}), pytest.raises(MissingExtra):
-        sweep(make_request(search="optuna"), None, tmp_path / "out")
+        sweep(make_request(search="optuna"), ExecutorOptions(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -187,13 +188,13 @@ def test_directory_with_other_contents_is_not_changed(tmp_path: Path, copy: Path
     plan = json.loads((copy / "sweep.json").read_text())
     for path in (file, foreign):
         with pytest.raises(RunDirectoryError) as error:
-            sweep(make_request(), None, path)
+            sweep(make_request(), ExecutorOptions(), path)
         assert error.value.path == path
     assert [entry.name for entry in foreign.iterdir()] == ["thesis.tex"]
     for content in (json.dumps(plan | {"task": "emnist_cr"}), "{"):
         (copy / "sweep.json").write_text(content)
         with pytest.raises(RunDirectoryError) as error:
-            sweep(make_request(), None, copy)
+            sweep(make_request(), ExecutorOptions(), copy)
         assert error.value.path == copy
         assert (copy / "sweep.json").read_text() == content
 
@@ -202,7 +203,7 @@ def test_directory_in_use_is_refused(copy: Path) -> None:
     with open(copy / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RunDirectoryError) as error:
-            sweep(make_request(), None, copy)
+            sweep(make_request(), ExecutorOptions(), copy)
     assert error.value.path == copy
 
 
@@ -214,7 +215,7 @@ def test_damaged_trial_is_named_with_the_remedy(copy: Path, file: str, content: 
     trial = find_trials(copy)["fedavg 1"]
     (trial / file).write_text(content)
     with pytest.raises(RunDirectoryError) as error:
-        sweep(make_request(), None, copy)
+        sweep(make_request(), ExecutorOptions(), copy)
     assert error.value.path == trial
     assert f"{trial}/{file}" in str(error.value) and f"remove {trial}" in str(error.value)
     if file == "run.json":
