@@ -33,9 +33,36 @@ def test_one_seed_states_the_margins_and_that_they_may_be_noise(tmp_path: Path) 
 def test_papers_rule_leads_with_the_mean_if_it_is_requested(tmp_path: Path) -> None:
     text = sentence(demo(tmp_path), "paper")  # means of 26.8, 21.9 and 17.5 %
     assert text.startswith(
-        "fedyogi has 26.8 % accuracy as mean over the last 100 rounds, 5.0 points above fedavg and 9.3 above "
-        "fedadam."
+        "fedyogi has 26.8 % accuracy as mean of all 4 rounds, 5.0 points above fedavg and 9.3 above fedadam."
     )
+
+
+def test_configurations_with_the_same_result_share_the_first_place(tmp_path: Path) -> None:
+    values = {"fedavg": (0.1, 0.778), "fedadam": (0.1, 0.791), "fedyogi": (0.2, 0.791)}
+    records = [write_run(tmp_path / name, name, v) for name, v in values.items()]
+    assert sentence(records) == (
+        "fedadam and fedyogi reach 79.1 % accuracy at round 2, 1.3 points above fedavg. "
+        "One seed: 1.3 points may be noise; several seeds, such as --seeds 0:5, measure it."
+    )
+    assert sentence(records[1:]) == (
+        "fedadam and fedyogi reach 79.1 % accuracy at round 2. "
+        "One seed: several seeds, such as --seeds 0:5, may distinguish them."
+    )
+
+
+def test_small_margins_are_not_shown_as_zero(tmp_path: Path) -> None:
+    values = {"fedavg": (0.1, 0.7910), "fedadam": (0.1, 0.7912)}
+    records = [write_run(tmp_path / name, name, v) for name, v in values.items()]
+    assert sentence(records).startswith(
+        "fedadam reaches 79.1 % accuracy at round 2, less than 0.1 points above fedavg. "
+        "One seed: less than 0.1 points may be noise;"
+    )
+
+
+def test_papers_rule_names_the_last_100_rounds_of_a_long_run(tmp_path: Path) -> None:
+    record = write_run(tmp_path / "a", values=(0.1, 0.2))
+    long = record._replace(test=[{"round": 300, "accuracy": 0.5}])
+    assert sentence([long], "paper") == "fedavg has 50.0 % accuracy as mean of last 100 rounds."
 
 
 def test_one_run_has_no_margin(tmp_path: Path) -> None:
@@ -57,12 +84,14 @@ def test_several_seeds_state_the_paired_interval_and_what_is_noise(tmp_path: Pat
     runs = [r for name, v in (("a", FIRST), ("b", NEAR), ("c", FAR)) for r in write_seeds(tmp_path, name, v)]
     assert sentence(runs) == (
         "a reaches 72.0 ± 5.0 % accuracy at round 4 (mean of 3 seeds, 95 % interval), "
-        "0.2 ± 4.0 points above b and 10.0 ± 0.0 above c. Within noise of a: b."
+        "10.0 ± 0.0 points above c. Within noise of a: b (0.2 ± 4.0 points)."
     )
     clear = [record for record in runs if record.label != "b"]
     assert sentence(clear).endswith("10.0 ± 0.0 points above c. The differences are larger than noise.")
     single = write_trial(tmp_path / "d", "d", (0.1, 1.0), 0.5)
-    assert sentence([*runs, single]).endswith("Within noise of a: b. Fewer than two common seeds: d.")
+    assert sentence([*runs, single]).endswith(
+        "Within noise of a: b (0.2 ± 4.0 points). Fewer than two common seeds: d."
+    )
 
 
 def test_runs_of_other_lengths_are_named_with_their_round(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_tuning_table_compares_all_methods_with_the_same_best_trial(
     near, better = "within 1 percentage point of the best of all methods", "better than the best fedavg"
     assert dict(zip(heads, adam, strict=True)) == {
         "method": "fedadam",
-        "best accuracy": "44.0 %",
+        "best mean accuracy": "44.0 %",
         "with rates": "0, 1, tau 0.1",
         "selected by the paper's rule": "9.0 % at 0, −2, tau 0.001",  # the first trial with the smallest loss
         near: "3 % 1 of 32",
@@ -91,10 +91,11 @@ def test_cell_refers_to_its_trial_in_the_table(grid: list[RunRecord], tmp_path: 
         "client rate": "1 (10^0)",
         "server rate": "10 (10^1)",
         "tau": "0.1",
-        "accuracy": "44.0 %",
+        "last evaluation": "44.0 %",
+        "mean accuracy": "44.0 %",
         "train loss": "0.7",
         "status": "done, 4 rounds",
-        "marked as": "best accuracy",
+        "marked as": "best mean accuracy",
         "run": str(tmp_path / "fedadam-331"),
     }
 
@@ -108,9 +109,9 @@ def test_missing_trial_is_a_blank_cell(grid: list[RunRecord]) -> None:
 def test_trials_are_listed_in_a_table(grid: list[RunRecord]) -> None:
     rates = rates_section(grid)
     heads, *rows = table_rows(rates.find(".//details//table"))
-    expected = ["client rate", "server rate", "tau", "accuracy", "train loss", "status", "marked as", "run"]
-    assert heads == expected
-    assert len(rows) == 32 and [row[5] for row in rows].count("diverged, 4 rounds") == 2
+    numbers = ["last evaluation", "mean accuracy", "train loss"]
+    assert heads == ["client rate", "server rate", "tau", *numbers, "status", "marked as", "run"]
+    assert len(rows) == 32 and [row[6] for row in rows].count("diverged, 4 rounds") == 2
 
 
 def read_all(root: Path) -> list[RunRecord]:
@@ -122,7 +123,11 @@ def test_invalid_selection_of_a_sweep_is_ignored(tmp_path: Path, plan: str) -> N
     (tmp_path / "sweep.json").write_text(plan)
     found = heat_maps(write_grid(tmp_path / "trials"))
     assert found is not None
-    assert (found.unit.name, found.selects_metric, found.selects_train_loss) == ("accuracy", False, False)
+    assert (found.unit.name, found.selects_metric, found.selects_train_loss) == (
+        "mean accuracy",
+        False,
+        False,
+    )
     assert (found.tuning[0].ease.near_best, found.tuning[0].ease.total) == (1, 32)
     assert sweep_view(read_all(tmp_path)) is None
 

@@ -17,7 +17,7 @@ def test_results_are_sortable(three: list[RunRecord]) -> None:
     assert [text(head) for head in heads] == [
         "run",
         "accuracy",
-        "mean of last 100 rounds",
+        "mean of all 4 rounds",
         "train loss",
         "rounds to 76.5 %",
         "MB sent",

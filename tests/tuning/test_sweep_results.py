@@ -101,6 +101,15 @@ def test_finished_sweep_selects_by_another_metric_without_running(copy: Path) ->
         assert result["best"]["score"] == result["best"]["value"] == max(values)
 
 
+@pytest.mark.parametrize("algorithms", ["fedavg,fedadagrad", "fedadagrad,fedavg"])
+def test_next_command_names_the_winner_of_all_algorithms(copy: Path, algorithms: str) -> None:
+    printed = fedopt(*sweep_words("--out", copy, algorithm=algorithms)).out
+    rows = [row for row in read_table(copy) if row["train_loss"]]
+    winner = min(rows, key=lambda row: float(row["train_loss"]))
+    assert printed.splitlines()[-1] == f"evaluate the best: fedopt eval {copy / winner['directory']}"
+    assert f"{winner['algorithm']} at client_lr=" in printed.splitlines()[0]
+
+
 def mean_evaluation(trial: Path, key: str, rounds: int) -> float:
     """The mean over the evaluations of the first rounds, without the initial model."""
     lines = [json.loads(line) for line in (trial / "metrics.jsonl").read_text().splitlines()]
@@ -131,7 +140,7 @@ def test_share_near_the_best_is_the_same_in_table_json_and_report(
     (row,) = [line for line in done.out.splitlines() if line.startswith("fedadagrad  ")]
     assert row.rstrip().endswith(f" {sum(near) / 4 * 100:.0f} %")
     printed = " ".join(done.out.split())
-    assert f"whose {name} is within {distance} of the best trial of all algorithms" in printed
+    assert f"whose mean {name} is within {distance} of the best trial of all algorithms" in printed
     summary = json.loads(fedopt(*words, "--json").out)
     ease = summary["algorithms"]["fedadagrad"]["ease_of_tuning"]
     assert (ease["near_best"], ease["trials"], ease["beats_fedavg"]) == (sum(near), 4, None)
@@ -141,9 +150,9 @@ def test_share_near_the_best_is_the_same_in_table_json_and_report(
     for _ in range(2):  # the report of the sweep, and that of `fedopt report`, which reads complete runs
         page = (out / "report.html").read_text().rpartition('id="rates"')[2].partition('id="results"')[0]
         text = re.sub(r"\s+", " ", unescape(re.sub("<[^>]*>", " ", page)))
-        assert f"Its colour shows the test {name}:" in text and f"best {name} with rates" in text
-        assert re.search(rf"fedadagrad {shown} .* {sum(near)} of 4 {sum(near) * 25} %", text), text
-        selected = "train loss" if select == "train_loss" else f"best {name}"
+        assert f"shows its mean {name}:" in text and f"best mean {name} with rates" in text
+        assert re.search(rf"fedadagrad {shown} .* {sum(near) * 25} % {sum(near)} of 4", text), text
+        selected = "train loss" if select == "train_loss" else f"best mean {name}"
         assert f"{selected}, the selection criterion of this sweep" in text
         if rounds < ROUNDS:
             break

@@ -20,7 +20,7 @@ from fedopt.analysis.run_numbers import (
 )
 from fedopt.analysis.seeds import Interval, SeedGroup, confidence_interval, configuration_key, group_seeds
 from fedopt.formatting import is_fraction
-from fedopt.runs.records import RunRecord, flatten
+from fedopt.runs.records import RunRecord, flatten, last_evaluation
 
 ROUNDING = 1e-9  # relative tolerance for a value exactly at the limit
 MAX_RATES = 30  # values on an axis; random trials with more are not drawn as a grid
@@ -37,6 +37,7 @@ class RateTrial(NamedTuple):
     group: SeedGroup
     value_interval: Interval | None  # of the compared measure
     train_loss_interval: Interval | None
+    last_interval: Interval | None  # of the compared measure at the last evaluation
 
     @property
     def value(self) -> float | None:
@@ -221,6 +222,8 @@ def _rate_trial(group: SeedGroup, measure: str) -> RateTrial | None:
         [v for record in counted if (v := final_measure(record, name)) is not None]
         for name in (measure, TRAIN_LOSS)
     )
+    evaluations = [last_evaluation(record.test, measure).value for record in counted]
+    last = [value for value in evaluations if value is not None]
     return RateTrial(
         client_lr=_rounded(rates[0]),
         server_lr=_rounded(rates[1]),
@@ -228,6 +231,7 @@ def _rate_trial(group: SeedGroup, measure: str) -> RateTrial | None:
         group=group,
         value_interval=confidence_interval(values) if values else None,
         train_loss_interval=confidence_interval(losses) if losses else None,
+        last_interval=confidence_interval(last) if last else None,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fedopt.analysis.headline import describe_value
+from fedopt.analysis.headline import describe_margin, describe_value
 from fedopt.analysis.heatmap import RateGrid, RateTrial
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.analysis.seeds import Interval
-from fedopt.formatting import metric_unit
-from fedopt.runs.records import LAST_ROUNDS
+from fedopt.formatting import Unit, metric_unit
+from fedopt.runs.records import averaged_rounds
 
 PAPERS_RULE = "the paper's rule"  # smallest mean train loss over the last 100 rounds
 
@@ -20,78 +20,117 @@ class ScoredTrial(NamedTuple):
 
     method: str
     point: str  # in the notation of grids: client_lr=-1.5 tau=-3
-    score: Interval  # of the selection criterion, mean over seeds
-    value: Interval | None  # of the task's metric
+    score: Interval  # of the selection criterion, mean over the last rounds and over seeds
+    value: Interval | None  # of the task's metric, the same mean
+    last: Interval | None  # of the task's metric at the last evaluation
+    rounds: int
     edges: Sequence[str]  # axes on which the point is at the edge of the grid
 
 
-def describe_rule(select: str) -> str:
-    """Return the selection rule for display.
+def describe_rule(select: str, rounds: str) -> str:
+    """Return the selection rule for display. `rounds` are those of `averaged_rounds`.
 
-    >>> describe_rule("train_loss")
-    "the paper's rule (smallest mean train loss over the last 100 rounds)"
+    >>> describe_rule("train_loss", "last 100 rounds")
+    "the paper's rule (smallest train loss, mean of last 100 rounds)"
     """
     if select == TRAIN_LOSS:
-        return f"{PAPERS_RULE} (smallest mean train loss over the last {LAST_ROUNDS} rounds)"
-    return f"{metric_unit(select).name} (mean over the evaluations of the last {LAST_ROUNDS} rounds)"
+        return f"{PAPERS_RULE} (smallest train loss, mean of {rounds})"
+    return f"{metric_unit(select).name} (mean of {rounds})"
+
+
+def mean_unit(metric: str) -> Unit:
+    """Return the unit of the mean of a metric over rounds. The bare name is that of the last evaluation.
+
+    >>> mean_unit("accuracy").name
+    'mean accuracy'
+    """
+    unit = metric_unit(metric)
+    return unit._replace(name=f"mean {unit.name}")
 
 
 def describe_selection(
-    selected: Sequence[ScoredTrial],
-    best_by_metric: ScoredTrial | None,
-    select: str,
-    metric: str,
-    lower_is_better: bool,
+    trials: Sequence[ScoredTrial], select: str, metric: str, select_higher: bool, metric_higher: bool
 ) -> list[str]:
-    """Return sentences about the winner, the best metric value and the edge of the grid.
+    """Return sentences about the winner, the best metric values and the edge of the grid.
 
     Args:
-        selected: the trial of each method that the rule selects.
-        best_by_metric: the trial of any method with the best value of the task's metric.
+        trials: the complete trials of all methods.
         select: the selection criterion, `train_loss` or a metric.
         metric: the task's metric.
-        lower_is_better: whether lower values of `select` are better.
+        select_higher: whether higher values of `select` are better.
+        metric_higher: whether higher values of `metric` are better.
     """
-    if not selected:
+    if not trials:
         return ["No trial has a finite result; try a grid with smaller rates."]
-    ranked = sorted(selected, key=lambda trial: trial.score.mean if lower_is_better else -trial.score.mean)
-    winner, *others = ranked
-    criterion, unit = metric_unit(select), metric_unit(metric)
-    score = describe_value(criterion, winner.score)
-    value = "" if select == metric or winner.value is None else f", {describe_value(unit, winner.value)}"
-    margin = ""
-    if others:
-        gap = criterion.format_difference(abs(winner.score.mean - others[0].score.mean))
-        direction = "below" if lower_is_better else "above"
-        margin = f"; {gap}{criterion.difference_unit} {direction} the best trial of {others[0].method}"
-    certainty = " One seed: differences may be noise." if winner.score.n == 1 else ""
-    sentences = [
-        f"Selected by {describe_rule(select)}: {winner.method} at {winner.point}: "
-        f"{score}{value}{margin}.{certainty}"
+    sign = -1 if select_higher else 1
+    ordered = sorted(trials, key=lambda trial: sign * trial.score.mean)
+    winner, ranked = ordered[0], _first_of_each_method(ordered)
+    numbers = [
+        describe_value(mean_unit(select), winner.score) + _describe_margin(ranked, select, select_higher)
     ]
-    if best_by_metric is not None and best_by_metric.value is not None and select != metric:
-        is_winner = (best_by_metric.method, best_by_metric.point) == (winner.method, winner.point)
-        where = "the same trial" if is_winner else f"{best_by_metric.method} at {best_by_metric.point}"
-        sentences.append(f"Best {unit.name}: {unit.format(best_by_metric.value.mean)}, {where}.")
+    if select != metric and winner.value is not None:
+        numbers.append(describe_value(mean_unit(metric), winner.value))
+    if winner.last is not None:
+        numbers.append(f"{describe_value(metric_unit(metric), winner.last)} at round {winner.rounds}")
+    rule = describe_rule(select, averaged_rounds({trial.rounds for trial in trials}))
+    certainty = " One seed: differences may be noise." if winner.score.n == 1 else ""
+    sentences = [f"Selected by {rule}: {winner.method} at {winner.point}: {'; '.join(numbers)}.{certainty}"]
+    if select != metric:
+        sentences += _describe_best(mean_unit(metric), [(t, t.value) for t in ordered], metric_higher)
+    sentences += _describe_best(metric_unit(metric), [(t, t.last) for t in ordered], metric_higher)
     at_edge = [f"{trial.method} ({', '.join(trial.edges)})" for trial in ranked if trial.edges]
     if at_edge:
         sentences.append(f"At the edge of the grid: {'; '.join(at_edge)}. A wider grid may be better.")
     return sentences
 
 
+def _first_of_each_method(trials: Sequence[ScoredTrial]) -> list[ScoredTrial]:
+    methods: dict[str, ScoredTrial] = {}
+    for trial in trials:
+        methods.setdefault(trial.method, trial)
+    return list(methods.values())
+
+
+def _describe_margin(ranked: Sequence[ScoredTrial], select: str, higher_is_better: bool) -> str:
+    """Return how far the winner is ahead of the best trial of the next method, "" for one method."""
+    if len(ranked) == 1:
+        return ""
+    winner, other, unit = ranked[0], ranked[1], metric_unit(select)
+    gap = abs(winner.score.mean - other.score.mean)
+    if gap == 0:
+        return f", equal to the best trial of {other.method}"
+    direction = "above" if higher_is_better else "below"
+    text = describe_margin(unit, Interval(gap, None, 1))
+    return f", {text}{unit.difference_unit} {direction} the best trial of {other.method}"
+
+
+def _describe_best(
+    unit: Unit, values: Sequence[tuple[ScoredTrial, Interval | None]], higher_is_better: bool
+) -> list[str]:
+    """Return a sentence about the best value, none without values. The first trial is the winner."""
+    known = [(value.mean, trial) for trial, value in values if value is not None]
+    if not known:
+        return []
+    best, trial = (max if higher_is_better else min)(known, key=lambda pair: pair[0])
+    where = "the same trial" if trial is values[0][0] else f"{trial.method} at {trial.point}"
+    return [f"Best {unit.name}: {unit.format(best)}, {where}."]
+
+
 def describe_grid_selection(grids: Sequence[RateGrid], select: str, metric: str) -> list[str]:
     """Return the sentences of `describe_selection` for grids, which have been read with `metric`."""
     if not grids:
         return []
-    selected = [_scored(grid, trial, select) for grid in grids if (trial := grid.selected_by(select))]
-    best = [_scored(grid, trial, select) for grid in grids if (trial := grid.best)]
-    sign = -1.0 if grids[0].higher_is_better else 1.0
-    by_metric = min(best, key=lambda t: sign * t.value.mean if t.value else 0.0, default=None)
-    lower_is_better = select == TRAIN_LOSS or not grids[0].higher_is_better
-    return describe_selection(selected, by_metric, select, metric, lower_is_better)
+    trials = [scored for grid in grids for trial in grid.trials if (scored := _scored(grid, trial, select))]
+    metric_higher = grids[0].higher_is_better
+    return describe_selection(trials, select, metric, metric_higher and select != TRAIN_LOSS, metric_higher)
 
 
-def _scored(grid: RateGrid, trial: RateTrial, select: str) -> ScoredTrial:
+def _scored(grid: RateGrid, trial: RateTrial, select: str) -> ScoredTrial | None:
+    """Return a trial with its score, or None if it is not complete or has none."""
     score = trial.train_loss_interval if select == TRAIN_LOSS else trial.value_interval
-    assert score is not None  # selected trials have one
-    return ScoredTrial(grid.method, trial.point, score, trial.value_interval, grid.edges(trial))
+    if trial.state or score is None:
+        return None
+    rounds, edges = max(record.rounds for record in trial.group.counted), grid.edges(trial)
+    return ScoredTrial(
+        grid.method, trial.point, score, trial.value_interval, trial.last_interval, rounds, edges
+    )

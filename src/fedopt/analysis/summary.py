@@ -21,7 +21,7 @@ from fedopt.analysis.seeds import (
     run_state,
 )
 from fedopt.errors import ConfigError, UserError
-from fedopt.runs.records import RunRecord
+from fedopt.runs.records import RunRecord, averaged_rounds
 
 # The number by which configurations are ranked: the last evaluation, or the paper's mean over the
 # evaluations of the last 100 rounds.
@@ -121,6 +121,11 @@ class Comparison(NamedTuple):
     @property
     def records(self) -> list[RunRecord]:
         return [record for summary in self.summaries for record in summary.group.records]
+
+    @property
+    def averaged_rounds(self) -> str:
+        """The rounds over which the means are computed, for example "last 100 rounds"."""
+        return averaged_rounds({record.rounds for s in self.summaries for record in s.group.counted})
 
     @property
     def has_several_seeds(self) -> bool:

@@ -14,14 +14,14 @@ from fedopt.api import RunGroup
 from fedopt.display.fitting_table import print_sentences, wide_console
 from fedopt.display.table import comparison_table
 from fedopt.formatting import ABSENT, metric_unit
-from fedopt.runs.records import LAST_ROUNDS, RunRecord, last_evaluation
+from fedopt.runs.records import RunRecord, averaged_rounds, last_evaluation
 from fedopt.runs.result import RunResult
 
 
 def result_text(result: RunResult) -> str:
     """The result of `fedopt run` in a few lines."""
     unit, last = metric_unit(result.metric), last_evaluation(result.test, result.metric)
-    mean = f"mean of last {LAST_ROUNDS} rounds"
+    mean = f"mean of {averaged_rounds([result.rounds])}"
     rows = [
         (unit.name, _text(last.value, unit.format), f"last evaluation, round {last.round}"),
         ("", _text(result.value, unit.format), mean),

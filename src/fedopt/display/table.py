@@ -61,7 +61,7 @@ def comparison_columns(comparison: Comparison) -> list[NumberColumn]:
     higher = comparison.higher_is_better
     results = [
         _column(unit.name, "last_value", comparison, value_text, higher),
-        _column(f"mean of last {LAST_ROUNDS} rounds", "value", comparison, value_text, higher),
+        _column(f"mean of {comparison.averaged_rounds}", "value", comparison, value_text, higher),
     ]
     if comparison.best.rule == "paper":
         results.reverse()
@@ -174,7 +174,7 @@ def describe_columns(comparison: Comparison) -> str:
     name = unit.name[0].upper() + unit.name[1:]
     parts = [
         f"{name}: last evaluation.",
-        f"Mean of last {LAST_ROUNDS} rounds: the number of the paper's tables; shorter runs: all rounds. "
+        f"Mean of {comparison.averaged_rounds}: the paper's tables use that of the last {LAST_ROUNDS}. "
         "Train loss: the same mean.",
     ]
     if comparison.has_several_seeds:
@@ -191,6 +191,7 @@ def describe_columns(comparison: Comparison) -> str:
     if comparison.target is not None:
         parts.append(
             f"Rounds to {unit.format_rounded(comparison.target)}: within {TARGET_MARGIN * 100:.0f} % of the "
-            f"best, confirmed by the following evaluation; {ABSENT}: not reached. MB: both directions."
+            f"best, confirmed by the following evaluation; {ABSENT}: not reached or not confirmed. MB: both "
+            "directions."
         )
     return " ".join(parts)

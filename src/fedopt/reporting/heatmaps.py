@@ -20,13 +20,15 @@ from fedopt.analysis.heatmap import (
     metric_tolerance,
 )
 from fedopt.analysis.run_numbers import TRAIN_LOSS
-from fedopt.formatting import ABSENT, Unit, format_exponent, format_setting, metric_unit
+from fedopt.analysis.seeds import Interval
+from fedopt.analysis.selection import mean_unit
+from fedopt.formatting import ABSENT, Unit, format_exponent, format_setting
 from fedopt.reporting.charts import Chart
 from fedopt.reporting.colours import cell_colours
 from fedopt.reporting.sorted_trials import sorted_trials_chart
 from fedopt.reporting.sweep_view import shown_metric
 from fedopt.runs.discover import selection_of
-from fedopt.runs.records import RunRecord
+from fedopt.runs.records import RunRecord, averaged_rounds
 
 STATE_MARKS = {"diverged": "×", "failed": "!", "pruned": "‖", "unfinished": "…"}
 STAR, RING = "★", "○"
@@ -96,6 +98,7 @@ class HeatMaps(NamedTuple):
     scale_colours: list[str]
     marks: dict[str, str]  # of the states that occur
     rounds: list[int]  # different lengths of the trials that are done
+    averaged: str  # the rounds over which the values are means
     selects_metric: bool  # the sweep selected by the metric of the maps
     selects_train_loss: bool
     tolerance: str
@@ -112,7 +115,7 @@ def heat_maps(records: Sequence[RunRecord]) -> HeatMaps | None:
     if not grids:
         return None
     eases = grid_ease_of_tuning(grids, metric)
-    unit, trials = metric_unit(metric), [trial for grid in grids for trial in grid.trials]
+    unit, trials = mean_unit(metric), [trial for grid in grids for trial in grid.trials]
     results = [trial.result for trial in trials if trial.result is not None]
     scale = metric_scale(results, grids[0].higher_is_better)
     states = {trial.state for trial in trials}
@@ -125,6 +128,7 @@ def heat_maps(records: Sequence[RunRecord]) -> HeatMaps | None:
         scale_colours=[cell_colours(step / 10)[0] for step in range(11)],
         marks=marks,
         rounds=sorted({r.rounds for trial in trials if not trial.state for r in trial.group.records}),
+        averaged=averaged_rounds({r.rounds for trial in trials for r in trial.group.counted}),
         selects_metric=selection == metric,
         selects_train_loss=selection == TRAIN_LOSS,
         tolerance=metric_tolerance(metric).text,
@@ -216,6 +220,7 @@ def _trial_facts(trial: RateTrial, unit: Unit, marks: str) -> dict[str, str]:
     return {
         **{name: f"{format_setting(rate)} (10^{format_exponent(rate)})" for name, rate in rates.items()},
         "tau": "" if trial.tau is None else format_setting(trial.tau),
+        "last evaluation": _interval_text(trial.last_interval, unit),
         unit.name: _value_text(trial, unit),
         "train loss": ABSENT if trial.train_loss is None else f"{trial.train_loss:.4g}",
         "status": f"{trial.state or 'done'}, {max(record.rounds for record in records)} rounds",
@@ -237,7 +242,11 @@ def _tuning_row(grid: RateGrid, unit: Unit, ease: EaseOfTuning) -> TuningRow:
 
 
 def _value_text(trial: RateTrial | None, unit: Unit) -> str:
-    return ABSENT if trial is None or trial.value is None else unit.format(trial.value)
+    return _interval_text(trial.value_interval if trial else None, unit)
+
+
+def _interval_text(interval: Interval | None, unit: Unit) -> str:
+    return ABSENT if interval is None else unit.format(interval.mean)
 
 
 def _rates_text(trial: RateTrial | None) -> str:

@@ -24,7 +24,7 @@ from fedopt.reporting.line_selection import MAX_NAMED, select_lines
 from fedopt.reporting.overview import describe_result, page_facts
 from fedopt.reporting.sweep_view import sweep_view
 from fedopt.reporting.tables import result_columns, results_caption, setting_columns, setting_rows
-from fedopt.runs.records import LAST_ROUNDS, RunRecord
+from fedopt.runs.records import RunRecord
 
 MAX_ROWS = 100  # configurations in the results and commands; more would make the page large
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # another path does not help
@@ -67,7 +67,6 @@ def render_report(records: Sequence[RunRecord], title: str, live: bool = False) 
         unit=metric_unit(comparison.metric),
         selection=selection,
         charts=charts,
-        last_rounds=LAST_ROUNDS,
         heat_maps=maps,
         draw_chart=chart_drawing.draw_chart,
         clients=clients_section(records),

@@ -36,11 +36,11 @@ def sorted_trials_chart(eases: Sequence[EaseOfTuning], grids: Sequence[RateGrid]
         for entry, curve in enumerate(curves)
     ]
     higher_is_better = all(grid.higher_is_better for grid in grids)
-    title = f"Test {unit.name}" + (f" ({unit.suffix.strip()})" if unit.suffix else "")
+    title = f"Mean test {unit.name}" + (f" ({unit.suffix.strip()})" if unit.suffix else "")
     log = not higher_is_better and spans_orders(lines)
     return Chart(
         id="sorted-trials",
-        title=f"Trials sorted by {unit.name}",
+        title=f"Trials sorted by mean {unit.name}",
         note=f"Each point is a trial, the best on the left. {'Higher' if higher_is_better else 'Lower'} and "
         "longer is better: a line ends early if trials have no result.",
         x=SHARE,

@@ -14,14 +14,13 @@ from fedopt.runs.records import LAST_ROUNDS
 
 MAX_SETTING_COLUMNS = 4  # of the results
 _TOOLTIPS = {  # by the start of the title
-    "mean of last": f"Mean over the evaluations of the last {LAST_ROUNDS} rounds, as in the paper's tables; "
-    "over all rounds of a shorter run.",
+    "mean of": f"Mean over the evaluations of these rounds. The paper's tables use the last {LAST_ROUNDS}.",
     "difference": "Difference to the best configuration, paired by seed; ±: its 95 % confidence interval.",
     "train loss": f"Mean over the last {LAST_ROUNDS} rounds, or over all rounds of a shorter run.",
     "rounds to": f"First evaluation within {TARGET_MARGIN * 100:.0f} % of the best result, if the following "
-    f"evaluation confirms it. {ABSENT}: not reached.",
+    f"evaluation confirms it. {ABSENT}: not reached or not confirmed.",
     "MB sent": "Megabytes sent in both directions, all clients.",
-    "MB to": f"Megabytes sent until the target is reached. {ABSENT}: not reached.",
+    "MB to": f"Megabytes sent until the target is reached. {ABSENT}: not reached or not confirmed.",
     "seconds": "Duration of the run.",
     "rejected": "Clients whose loss or update was not finite. A configuration with rejected clients in its "
     f"last {LAST_ROUNDS} rounds ranks behind all others.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -129,6 +129,22 @@ def mean_over_last_rounds(
     values = [number(line.get(key)) for line in lines if first <= line["round"] <= rounds]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+def averaged_rounds(rounds: Collection[int]) -> str:
+    """Name the rounds over which final numbers are means, for runs with these numbers of rounds.
+
+    >>> averaged_rounds([1500]), averaged_rounds([20, 20]), averaged_rounds([10, 20])
+    ('last 100 rounds', 'all 20 rounds', 'all rounds')
+    >>> averaged_rounds([20, 1500])
+    'last rounds (at most 100)'
+    """
+    shortest, longest = min(rounds, default=0), max(rounds, default=0)
+    if shortest >= LAST_ROUNDS:
+        return f"last {LAST_ROUNDS} rounds"
+    if longest > LAST_ROUNDS:
+        return f"last rounds (at most {LAST_ROUNDS})"
+    return f"all {longest} rounds" if shortest == longest else "all rounds"
 
 
 def read_run(path: Path) -> RunRecord:

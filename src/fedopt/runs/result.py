@@ -16,7 +16,7 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.worker import build_module
 from fedopt.formatting import ABSENT, metric_unit
 from fedopt.models.flat import Flat
-from fedopt.runs.records import LAST_ROUNDS, count_rejected, last_evaluation
+from fedopt.runs.records import averaged_rounds, count_rejected, last_evaluation
 from fedopt.text_table import NotebookDisplay, TextTable
 
 _SUMMARY = (
@@ -92,16 +92,15 @@ class RunResult(NotebookDisplay):
     def describe(self) -> str:
         """Return the last evaluation, and the paper's mean over the last 100 rounds.
 
-        For example: "accuracy 41.5 % at round 20 (mean of last 100 rounds: 22.7 %)".
+        For example: "accuracy 41.5 % at round 20 (mean of all 20 rounds: 22.7 %)".
         """
         unit, (round, last) = metric_unit(self.metric), last_evaluation(self.test, self.metric)
         if last is None and self.value is None:
             return f"{unit.name} {ABSENT}"
         shown = f"{unit.name} {ABSENT if last is None else unit.format(last)} at round {round}"
-        mean = (
-            "" if self.value is None else f" (mean of last {LAST_ROUNDS} rounds: {unit.format(self.value)})"
-        )
-        return shown + mean
+        if self.value is None:
+            return shown
+        return f"{shown} (mean of {averaged_rounds([self.rounds])}: {unit.format(self.value)})"
 
     def summary(self) -> dict[str, Any]:
         """The JSON object of `fedopt run --json`."""

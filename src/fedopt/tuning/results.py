@@ -10,7 +10,7 @@ from fedopt.analysis.ease_of_tuning import EaseOfTuning, MethodTrials, measure_e
 from fedopt.analysis.heatmap import metric_tolerance
 from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.analysis.selection import ScoredTrial, describe_selection
-from fedopt.runs.records import RunRecord
+from fedopt.runs.records import RunRecord, averaged_rounds
 from fedopt.tasks import find_task
 from fedopt.tuning.grid import Grid, Point, describe_point, edge_axes
 from fedopt.tuning.request import SweepRequest
@@ -60,11 +60,6 @@ class AlgorithmResult(NamedTuple):
         """The number of points at which clients were rejected."""
         return sum(point.rejected > 0 for point in self.points)
 
-    def best_by_metric(self, higher_is_better: bool) -> PointResult | None:
-        """The point with the best value of the task's metric."""
-        known = [(point.value.mean, point) for point in self.points if point.value is not None]
-        return (max if higher_is_better else min)(known, key=lambda pair: pair[0], default=(None, None))[1]
-
 
 class SweepResult(NamedTuple):
     """The results of all algorithms of a sweep."""
@@ -105,17 +100,28 @@ class SweepResult(NamedTuple):
         higher_is_better = not lower_is_better(find_task(request.task), metric)
         return measure_ease_of_tuning(methods, higher_is_better, metric_tolerance(metric))
 
+    @property
+    def best(self) -> PointResult | None:
+        """The point with the best score of all algorithms. `selection` describes it."""
+        points = [(a.best.score.mean, a.best) for a in self.algorithms if a.best and a.best.score]
+        sign = 1 if lower_is_better(find_task(self.request.task), self.request.select) else -1
+        return min(points, key=lambda pair: sign * pair[0], default=(None, None))[1]
+
+    @property
+    def averaged_rounds(self) -> str:
+        """The rounds over which the scores are means, for example "last 100 rounds"."""
+        return averaged_rounds({algorithm.rounds for algorithm in self.algorithms})
+
     def selection(self) -> list[str]:
         """Describe the winner by the requested rule, the best metric value and the edge of the grid."""
         task = find_task(self.request.task)
-        higher_is_better = task.better == "higher"
-        selected = [trial for a in self.algorithms if (trial := _scored_trial(a, a.best))]
-        candidates = [(a, a.best_by_metric(higher_is_better)) for a in self.algorithms]
-        by_metric = [trial for a, point in candidates if (trial := _scored_trial(a, point))]
-        sign = -1 if higher_is_better else 1
-        best = min(by_metric, key=lambda trial: sign * trial.value.mean if trial.value else 0.0, default=None)
-        select = self.request.select
-        return describe_selection(selected, best, select, task.metric, lower_is_better(task, select))
+        trials = [
+            scored for a in self.algorithms for point in a.points if (scored := _scored_trial(a, point))
+        ]
+        select_higher = not lower_is_better(task, self.request.select)
+        return describe_selection(
+            trials, self.request.select, task.metric, select_higher, task.better == "higher"
+        )
 
     @property
     def records(self) -> list[RunRecord]:
@@ -128,11 +134,19 @@ class SweepResult(NamedTuple):
         ]
 
 
-def _scored_trial(result: AlgorithmResult, point: PointResult | None) -> ScoredTrial | None:
-    if point is None or point.score is None:
+def _scored_trial(result: AlgorithmResult, point: PointResult) -> ScoredTrial | None:
+    if point.score is None:
         return None
-    edges = edge_axes(point.point, result.grid)
-    return ScoredTrial(result.algorithm, describe_point(point.point), point.score, point.value, edges)
+    rounds = min(result.rounds, max(record.rounds for record in point.records))
+    return ScoredTrial(
+        result.algorithm,
+        describe_point(point.point),
+        point.score,
+        point.value,
+        point.last,
+        rounds,
+        edge_axes(point.point, result.grid),
+    )
 
 
 def read_results(

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from fedopt.analysis.ease_of_tuning import EaseOfTuning
 from fedopt.analysis.heatmap import metric_tolerance
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.analysis.seeds import Interval
+from fedopt.analysis.selection import mean_unit
 from fedopt.display.fitting_table import PIPE_WIDTH, TextColumn, fitting_table, print_sentences, wide_console
 from fedopt.formatting import ABSENT, Unit, metric_unit
-from fedopt.runs.records import LAST_ROUNDS
 from fedopt.tuning.grid import LOG10_AXES, Value
 from fedopt.tuning.results import AlgorithmResult, SweepResult
 
@@ -39,12 +40,12 @@ def best_points(result: SweepResult, width: int = PIPE_WIDTH) -> Table:
         for axis in result.axes
     ]
     if request.select != result.metric:
-        score = metric_unit(request.select)
+        score = metric_unit(request.select) if request.select == TRAIN_LOSS else mean_unit(request.select)
         columns.append(TextColumn(score.name, [_value_text(score, p.score if p else None) for p in best]))
     ease = result.ease_of_tuning()
     columns += [
-        TextColumn(unit.name, [_value_text(unit, p.value if p else None) for p in best]),
-        TextColumn("last", [_value_text(unit, p.last if p else None) for p in best], drop_order=3),
+        TextColumn(mean_unit(result.metric).name, [_value_text(unit, p.value if p else None) for p in best]),
+        TextColumn(unit.name, [_value_text(unit, p.last if p else None) for p in best], drop_order=3),
         TextColumn("trials", [str(len(algorithm.points)) for algorithm in algorithms], drop_order=4),
         TextColumn("diverged", [str(algorithm.diverged) for algorithm in algorithms], drop_order=5),
         TextColumn("near best", [_share_text(e.near_best_share) for e in ease], drop_order=1),
@@ -67,12 +68,15 @@ def best_points(result: SweepResult, width: int = PIPE_WIDTH) -> Table:
 
 def _caption(result: SweepResult, ease: list[EaseOfTuning]) -> str:
     metric, seeds = result.request.compared_metric, len(result.request.seeds)
-    parts = [f"Means over the last {LAST_ROUNDS} rounds, or over all rounds of a shorter trial."]
+    unit = metric_unit(result.metric)
+    parts = [
+        f"{unit.name[0].upper()}{unit.name[1:]}: last evaluation.",
+        f"Mean {unit.name} and train loss: mean of {result.averaged_rounds}.",
+    ]
     if seeds > 1:
         parts.append(f"±: 95 % confidence interval over {seeds} seeds.")
-    parts.append("Last: the last evaluation.")
     parts.append(
-        f"Near best: trials whose {metric_unit(metric).name} is within {metric_tolerance(metric).text} of "
+        f"Near best: trials whose {mean_unit(metric).name} is within {metric_tolerance(metric).text} of "
         "the best trial of all algorithms."
     )
     if any(e.beats_reference is not None for e in ease):
@@ -99,14 +103,13 @@ def _share_text(share: float | None) -> str:
 
 def notes(result: SweepResult) -> list[str]:
     """Return warnings, the files of the sweep and commands for the next step."""
-    best = [algorithm.best for algorithm in result.algorithms if algorithm.best is not None]
-    next_runs = [str(point.trials[0].path) for point in best[:1]]
+    best = [] if result.best is None else [str(result.best.trials[0].path)]
     return [
         *result.notes,
         *(note for algorithm in result.algorithms for note in _algorithm_notes(algorithm)),
         f"trials: {result.out / 'sweep.csv'}",
         f"report: {result.report}",
-        *(f"evaluate the best: fedopt eval {shlex.quote(path)}" for path in next_runs),
+        *(f"evaluate the best: fedopt eval {shlex.quote(path)}" for path in best),
     ]
 
 
