@@ -42,6 +42,26 @@ def test_compare_prints_a_table_and_the_report(compared: tuple[Path, Done]) -> N
     assert "fedyogi (2 of 2) round 2/2" in done.err
 
 
+def test_papers_rule_ranks_by_the_mean(compared: tuple[Path, Done]) -> None:
+    out, done = compared
+    again = (
+        "--algorithms",
+        "fedavg, fedyogi",
+        "--rounds",
+        "2",
+        "--set",
+        "fedyogi:server.lr=0.05",
+        "--out",
+        out,
+    )
+    ranked = fedopt(*small_command("compare", *again, "--rule", "paper"))
+    assert (
+        "at round 2" in done.out.splitlines()[0] and "as mean of all 2 rounds" in ranked.out.splitlines()[0]
+    )
+    assert "as mean of all 2 rounds" in (out / "report.html").read_text().replace("\xa0", " ")
+    refused(fedopt(*small_command("compare", *again, "--rule", "mean")), "rule", "allowed: last, paper")
+
+
 def test_compare_writes_a_directory_per_algorithm(compared: tuple[Path, Done]) -> None:
     out, _ = compared
     configs = {

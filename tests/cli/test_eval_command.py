@@ -58,12 +58,13 @@ def test_sample_of_clients_gives_an_estimate_with_an_interval(finished_run: Fini
     words = ("eval", finished_run.path, "--split", "train", "--executor", "serial")
     measured = json.loads(fedopt(*words, "--sample", WRITERS - 1, "--json").out)
     everything = json.loads(fedopt(*words, "--json").out)
-    assert (measured["clients"], measured["population"]) == (WRITERS - 1, WRITERS)
-    assert "population" not in everything and "half" not in everything
-    assert abs(measured["accuracy"] - everything["accuracy"]) <= measured["half"]
+    assert (measured["clients"], measured["clients_total"]) == (WRITERS - 1, WRITERS)
+    assert "clients_total" not in everything and "half_width" not in everything
+    assert abs(measured["accuracy"] - everything["accuracy"]) <= measured["half_width"]
     assert json.loads(fedopt(*words, "--sample", WRITERS + 1, "--json").out) == everything
     refused(fedopt(*words, "--sample", 0), "sample", "at least 1")
     assert "estimated" in fedopt(*words, "--sample", 2).out
+    assert "clients; no confidence interval" in " ".join(fedopt(*words, "--sample", 1).out.split())
 
 
 def test_unknown_split_is_refused(finished_run: FinishedRun) -> None:

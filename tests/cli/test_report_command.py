@@ -28,6 +28,13 @@ def test_report_covers_all_runs_and_names_damaged_ones(several: Path) -> None:
     assert fedopt("report", several).code == 0  # again, and the page itself is no run
 
 
+def test_papers_rule_is_used_if_it_is_requested(finished_run: FinishedRun, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert fedopt("report", finished_run.path, "-o", page, "--rule", "paper").code == 0
+    assert "accuracy as mean of all 3 rounds" in page.read_text().replace("\xa0", " ")
+    refused(fedopt("report", finished_run.path, "--rule", "papers"), "rule", "did you mean 'paper'?")
+
+
 def test_report_on_several_directories_is_written_here_or_to_the_output(
     several: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

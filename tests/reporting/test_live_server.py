@@ -16,7 +16,7 @@ from written import write_lines, write_run
 
 from fedopt.errors import RunDirectoryError, UserError
 from fedopt.reporting.live_page import LivePage
-from fedopt.reporting.live_server import COOKIE, LiveServer, needs_token
+from fedopt.reporting.live_server import LiveServer, needs_token
 
 ATTACK = "<script>alert(1)</script>"
 
@@ -93,12 +93,44 @@ def test_token_is_required_in_the_address_and_then_kept_in_a_cookie(start: Any, 
     assert server.url.endswith("/?token=secret")
     for path in ("/", "/events", "/?token=wrong", "/?token="):
         assert get(server, path).status == 403
-    assert get(server, "/", Cookie=f"{COOKIE}=wrong").status == 403
+    assert get(server, "/", Cookie=f"{server.cookie}=wrong").status == 403
     answer = get(server, "/?token=secret")
     cookie = answer.getheader("Set-Cookie", "")
     assert (answer.status, answer.getheader("Location")) == (303, "/")
     assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
     assert get(server, "/", Cookie=cookie.split(";")[0]).status == 200
+
+
+def test_servers_on_one_machine_have_different_cookies(start: Any, tmp_path: Path) -> None:
+    """Browsers send the cookies of a host to all of its ports."""
+    assert start(tmp_path).cookie != start(tmp_path).cookie
+
+
+def test_page_has_the_version_that_the_server_announces(start: Any, tmp_path: Path) -> None:
+    """A run that writes between the page and the first event changes the version."""
+    run = write_run(tmp_path / "run", status="running").path
+    server = start(tmp_path)
+
+    def shown() -> str | None:
+        (status,) = by_class(parse_page(get(server).read().decode()), "live")
+        return status.get("data-version")
+
+    before = shown()
+    assert before == server.page.version()
+    train(run, 3)
+    assert shown() == server.page.version() != before
+
+
+def test_empty_directories_and_damaged_runs_are_noted_above_the_others(tmp_path: Path) -> None:
+    good, empty = tmp_path / "good", tmp_path / "empty"
+    write_run(good / "a")
+    empty.mkdir()
+    write_run(good / "b").path.joinpath("run.json").write_text("{")
+    page = parse_page(LivePage([good, empty]).render())
+    assert by_class(page, "chart")
+    waiting, damaged = (text(note) for note in by_class(page.find(".//header"), "warning"))
+    assert waiting == f"Waiting for the first run in {empty}."
+    assert damaged.startswith("Runs that cannot be read: ") and str(good / "b") in damaged
 
 
 def test_event_is_sent_when_a_run_writes(start: Any, tmp_path: Path) -> None:
@@ -155,7 +187,6 @@ def test_browser_shows_new_rounds_and_keeps_the_view(browser: Any, start: Any, t
     find('#metric-by-round .legend [data-line^="fedavg"]')[0].click()
     find('#metric-by-round [data-do="log"]')[0].click()
     browser.execute_script("viewOf(report.charts[0]).x = [2, 6]; draw(report.charts[0])")
-    wait_until(lambda: browser.execute_script("return shownVersion") is not None)
     for name in ("fedadam", "fedavg"):
         train(tmp_path / name, 12)
     wait_until(lambda: "12.0" in lead())
@@ -166,10 +197,29 @@ def test_browser_shows_new_rounds_and_keeps_the_view(browser: Any, start: Any, t
     assert browser.get_log("browser") == []
 
 
+def test_browser_shows_what_was_written_before_the_first_event(
+    browser: Any, start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last round of a run may be written after the page is rendered and before the events begin."""
+    run = write_run(tmp_path / "run").path
+    train(run, 8)
+    server, render = start(tmp_path), LivePage.render
+
+    def render_and_write(page: LivePage) -> str:
+        text = render(page)
+        monkeypatch.undo()  # write once
+        train(run, 9)
+        return text
+
+    monkeypatch.setattr(LivePage, "render", render_and_write)
+    browser.get(server.url)
+    lead = "return document.querySelector('.lead').textContent"
+    wait_until(lambda: "9.0" in browser.execute_script(lead))
+
+
 def test_browser_waits_for_the_first_run(browser: Any, start: Any, tmp_path: Path) -> None:
     browser.get(start(tmp_path).url)
     assert "Waiting for the first run" in browser.find_element("css selector", "main").text
-    wait_until(lambda: browser.execute_script("return shownVersion") is not None)
     train(write_run(tmp_path / "run").path, 2)
     wait_until(lambda: len(browser.find_elements("css selector", ".chart")) == 3)
 

@@ -20,12 +20,13 @@ from fedopt.analysis.seeds import (
     run_seed,
     run_state,
 )
-from fedopt.errors import ConfigError, UserError
+from fedopt.errors import ConfigError, UserError, unknown
 from fedopt.runs.records import RunRecord, averaged_rounds
 
 # The number by which configurations are ranked: the last evaluation, or the paper's mean over the
 # evaluations of the last 100 rounds.
 Rule = Literal["last", "paper"]
+RULES: Sequence[Rule] = ("last", "paper")
 TARGET_MARGIN = 0.1  # the target is this fraction worse than the best result
 BEST, NOISE, WORSE, UNKNOWN = "best", "within noise", "worse", "noise unknown"
 
@@ -159,6 +160,14 @@ class Comparison(NamedTuple):
         others = [summary for _, summary in known if summary is not best]
         is_clear = all(is_noise(best.difference(other, name)) is False for other in others)
         return best if is_clear else None
+
+
+def parse_rule(text: str) -> Rule:
+    """Return the rule with this name."""
+    for rule in RULES:
+        if text == rule:
+            return rule
+    raise unknown("rule", text, RULES)
 
 
 def compare_runs(records: Sequence[RunRecord], rule: Rule = "last") -> Comparison:

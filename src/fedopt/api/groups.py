@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice
 from fedopt.analysis.headline import headline
-from fedopt.analysis.summary import compare_runs
+from fedopt.analysis.summary import Comparison, Rule, compare_runs, parse_rule
 from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.display.table import comparison_table, to_text_table
@@ -42,11 +42,16 @@ class RunGroup(NotebookDisplay):
     failures: list[str]  # one message per run without a result
     paths: list[Path]  # of all runs
     report: Path | None = None
+    rule: Rule = "last"  # by which the runs are ranked
 
     def table(self) -> TextTable:
         """The comparison of the runs: metric, training loss, rounds to a target, traffic and time."""
-        comparison = compare_runs(self.records())
+        comparison = self.comparison()
         return to_text_table(comparison_table(comparison), headline(comparison))
+
+    def comparison(self) -> Comparison:
+        """Read the runs and rank them."""
+        return compare_runs(self.records(), self.rule)
 
     def __str__(self) -> str:
         return str(self.table())
@@ -100,6 +105,7 @@ def compare(
     device: str = "cpu",
     ray_address: str | None = None,
     ray_gpus: float | None = None,
+    rule: str = "last",
     progress: bool | None = None,
 ) -> RunGroup:
     """Train a task with several algorithms and write `OUT/report.html`. The same call resumes it.
@@ -115,6 +121,8 @@ def compare(
         seed: the seed of all runs.
         seeds: several seeds; each algorithm runs once with each, and the table shows means with intervals.
         out: directory of the runs; by default runs/TASK/compare-HASH.
+        rule: ranking of the runs: "last", by the last evaluation, or "paper", by the mean of the last 100
+            rounds.
     """
     if seeds is not None:
         if seed is not None or "seed" in (config or {}):
@@ -147,6 +155,7 @@ def compare(
         requests,
         seeds=None if seeds is None else list(seeds),
         out=None if out is None else local_path(out, "out"),
+        rule=rule,
         progress=shows_progress(progress),
     )
 
@@ -156,6 +165,7 @@ def compare_requests(
     *,
     seeds: Sequence[int] | None = None,
     out: Path | None = None,
+    rule: str = "last",
     progress: bool = False,
 ) -> RunGroup:
     """Execute one run per request, or one per request and seed, and write OUT/report.html.
@@ -165,6 +175,7 @@ def compare_requests(
     """
     if not requests:
         raise ConfigError("algorithms is empty; name some, such as fedavg and fedyogi", keys=("algorithms",))
+    ranking = parse_rule(rule)
     task, names = requests[0].task_name, [request.algorithm_name for request in requests]
     repeated = next((name for name in names if names.count(name) > 1), None)
     if repeated:
@@ -189,8 +200,8 @@ def compare_requests(
     page = out / "report.html"
     from fedopt.reporting import write_report  # imports Jinja2
 
-    write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}")
-    return replace(group, report=page)
+    write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}", ranking)
+    return replace(group, report=page, rule=ranking)
 
 
 def _check_packages(requests: Sequence[RunRequest]) -> None:

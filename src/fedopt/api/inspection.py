@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from fedopt.analysis.summary import parse_rule
 from fedopt.api.groups import RunGroup
 from fedopt.api.training import shows_progress
 from fedopt.api.tuning import TuningResult
@@ -96,7 +97,11 @@ def _evaluate_for_card(run: StrPath | RunResult, task: Task | None) -> Evaluatio
 
 
 def report(
-    runs: AnyRun | Sequence[AnyRun], output: StrPath | None = None, *, title: str | None = None
+    runs: AnyRun | Sequence[AnyRun],
+    output: StrPath | None = None,
+    *,
+    title: str | None = None,
+    rule: str = "last",
 ) -> Path:
     """Write a self-contained HTML page about runs of one task, and return its path.
 
@@ -104,11 +109,14 @@ def report(
         runs: results, run directories, directories that contain runs, or their URLs.
         output: the file; by default report.html in the directory, or here for several and for URLs.
         title: the headline.
+        rule: ranking of the runs: "last", by the last evaluation, or "paper", by the mean of the last 100
+            rounds.
     """
     if isinstance(runs, str | os.PathLike | RunResult | RunGroup | TuningResult):
         runs = [runs]
     locations = [_directory(run) for run in runs]
-    page, damaged = write_page(locations, None if output is None else local_path(output, "output"), title)
+    file = None if output is None else local_path(output, "output")
+    page, damaged = write_page(locations, file, title, rule)
     for message in damaged:
         warnings.warn(f"left out: {message}", stacklevel=2)
     return page
@@ -127,12 +135,16 @@ def _run_directory(run: StrPath | RunResult) -> Location:
 
 
 def write_page(
-    locations: Sequence[Location], output: Path | None = None, title: str | None = None
+    locations: Sequence[Location],
+    output: Path | None = None,
+    title: str | None = None,
+    rule: str = "last",
 ) -> tuple[Path, list[str]]:
     """Write an HTML page about all runs at or under `locations`.
 
     Return the path of the page, and a message for each damaged run that was left out.
     """
+    ranking = parse_rule(rule)
     with ExitStack() as copies:
         paths = [copies.enter_context(downloaded(one, checkpoints=False)) for one in locations]
         records, damaged = find_runs(paths)
@@ -146,5 +158,5 @@ def write_page(
         )
     from fedopt.reporting import default_title, write_report  # imports Jinja2
 
-    write_report(records, page, title or default_title(records))
+    write_report(records, page, title or default_title(records), ranking)
     return page, damaged

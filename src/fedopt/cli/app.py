@@ -82,7 +82,7 @@ def main() -> None:
 def _describe_rerun() -> str:
     """How an interrupted command continues. Commands that only read runs start from the beginning."""
     is_resumable = any(word in RESUMABLE for word in sys.argv[1:3])
-    return f"{'to resume' if is_resumable else 'nothing is resumed; to repeat'}: {typed_command()}"
+    return f"{'to resume' if is_resumable else 'no result; to repeat'}: {typed_command()}"
 
 
 def _run_command() -> None:

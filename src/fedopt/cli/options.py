@@ -77,6 +77,13 @@ Data = Annotated[
         metavar="NAME|DIR|URL",
     ),
 ]
+RuleOption = Annotated[
+    str,
+    typer.Option(
+        help="Ranking of the runs: last, by the last evaluation, or paper, by the mean of the last 100.",
+        metavar="RULE",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Init = Annotated[Path | None, typer.Option(help="Initial weights (safetensors).", metavar="FILE")]
 TensorBoard = Annotated[

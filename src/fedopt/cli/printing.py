@@ -9,12 +9,11 @@ from typing import Any
 
 from fedopt.analysis.headline import headline
 from fedopt.analysis.seeds import confidence_interval
-from fedopt.analysis.summary import compare_runs
 from fedopt.api import RunGroup
 from fedopt.display.fitting_table import print_sentences, wide_console
 from fedopt.display.table import comparison_table
 from fedopt.formatting import ABSENT, metric_unit
-from fedopt.runs.records import RunRecord, averaged_rounds, last_evaluation
+from fedopt.runs.records import averaged_rounds, last_evaluation
 from fedopt.runs.result import RunResult
 
 
@@ -95,20 +94,20 @@ def _interval_json(results: Sequence[RunResult]) -> dict[str, Any]:
 
 def print_seeds(group: RunGroup) -> None:
     """Print the mean over the seeds and a table."""
-    _print_table(group.records())
+    _print_table(group)
     print(f"runs: {group.out}")
     print(f"next: fedopt report {shlex.quote(str(group.out))}")
 
 
 def print_comparison(group: RunGroup) -> None:
-    best = _print_table(group.records())
+    best = _print_table(group)
     print(f"report: {group.report}")
     print(f"next: fedopt eval {shlex.quote(str(best))}")
 
 
-def _print_table(records: Sequence[RunRecord]) -> Path:
+def _print_table(group: RunGroup) -> Path:
     """Print the result in one sentence and the table. Return the directory of the best run."""
-    console, comparison = wide_console(), compare_runs(records)
+    console, comparison = wide_console(), group.comparison()
     print_sentences(console, headline(comparison), "")
     console.print(comparison_table(comparison, width=console.width))
     return comparison.best.record.path

@@ -20,6 +20,7 @@ from fedopt.cli.options import (
     RayAddress,
     RayGpus,
     Rounds,
+    RuleOption,
     RunArgument,
     Seed,
     Seeds,
@@ -152,6 +153,7 @@ def compare(
     device: Device = "cpu",
     ray_address: RayAddress = None,
     ray_gpus: RayGpus = None,
+    rule: RuleOption = "last",
     as_json: Json = False,
 ) -> None:
     """Train TASK with several algorithms. Prints a table and writes DIR/report.html."""
@@ -178,7 +180,7 @@ def compare(
         for name in names
     ]
     directory = None if out is None else local_path(out, "--out")
-    group = api.compare_requests(requests, seeds=several_seeds, out=directory, progress=True)
+    group = api.compare_requests(requests, seeds=several_seeds, out=directory, rule=rule, progress=True)
     if as_json:
         typer.echo(json.dumps(printing.comparison_json(group)))
     else:
@@ -207,6 +209,7 @@ def report(
         ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
+    rule: RuleOption = "last",
 ) -> None:
     """Write a self-contained HTML page about runs of one task: curves, tables, settings, commands."""
     announce("report", *directories[:3], "..." if len(directories) > 3 else "")
@@ -216,6 +219,7 @@ def report(
         [parse_location(directory) for directory in directories],
         None if output is None else local_path(output, "--output"),
         title,
+        rule,
     )
     for message in damaged:
         typer.echo(f"warning: left out: {message}", err=True)

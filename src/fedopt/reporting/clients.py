@@ -111,7 +111,7 @@ def _clients_figure(labels: dict[str, Any]) -> ClientFigure:
                 )
     return ClientFigure(
         "Labels of single clients",
-        "A column per client, a row per label. Dark: a large share of the client's examples.",
+        "A column per client, a row per label. Strong colour: a large share of the client's examples.",
         boxes,
         f"{_count(len(shown), 'client')} of {labels['clients']:,}",
         _count(len(labels["names"]), "label"),

@@ -50,24 +50,25 @@ class LivePage:
         with self._lock:
             version = self.version()
             if self._rendered is None or self._rendered[0] != version:
-                self._rendered = (version, self._render())
+                self._rendered = (version, self._render(version))
             return self._rendered[1]
 
-    def _render(self) -> str:
-        places = ", ".join(map(str, self._paths))
+    def _render(self, version: str) -> str:
+        empty = [path for path in self._paths if not any(run_directories(path))]
+        waiting = f"Waiting for the first run in {', '.join(map(str, empty))}." if empty else ""
         try:
-            records, damaged = find_runs(self._paths)
+            records, damaged = find_runs([path for path in self._paths if path not in empty])
+            left_out = f"Runs that cannot be read: {'; '.join(damaged)}" if damaged else ""
+            notes = [note for note in (waiting, left_out) if note]
             if records:
                 title = self._title or default_title(records)
-                return render_report(records, title, live=True)
-            message = f"No run can be read: {'; '.join(damaged)}"
-        except RunDirectoryError:
-            message = f"Waiting for the first run in {places}."
+                return render_report(records, title, version=version, notes=notes)
         except UserError as error:  # such as runs of several tasks
-            message = str(error)
+            notes = [str(error)]
         return render_template(
             "fedopt.reporting",
             "waiting.html.j2",
-            title=self._title or f"fedopt watch {places}",
-            message=message,
+            title=self._title or f"fedopt watch {', '.join(map(str, self._paths))}",
+            version=version,
+            message=" ".join(notes),
         )

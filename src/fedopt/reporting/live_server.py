@@ -21,7 +21,6 @@ from fedopt.errors import UserError
 from fedopt.reporting.live_page import LivePage
 
 LOOPBACK = "127.0.0.1"
-COOKIE = "fedopt_watch"
 POLL_SECONDS = 1.0
 KEEP_ALIVE_SECONDS = 15.0  # an event at least this often detects closed connections
 HEADERS = {
@@ -60,6 +59,11 @@ class LiveServer(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     @property
+    def cookie(self) -> str:
+        """The name of the cookie with the token. Browsers send cookies to all ports of a host."""
+        return f"fedopt_watch_{self.port}"
+
+    @property
     def url(self) -> str:
         """The address of the page, with the token if one is needed."""
         host = str(self.server_address[0])
@@ -90,7 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
             names = (LOOPBACK, "localhost", str(self.server.server_address[0]))
             return self.headers.get("Host", "") in {f"{name}:{self.server.port}" for name in names}
         try:
-            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
+            cookie = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
         except CookieError:
             return False
         return cookie is not None and self._is_token(cookie.value)
@@ -102,7 +106,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Store the token in a cookie and remove it from the address."""
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "/")
-        self.send_header("Set-Cookie", f"{COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/")
+        cookie = f"{self.server.cookie}={self.server.token}"
+        self.send_header("Set-Cookie", f"{cookie}; HttpOnly; SameSite=Strict; Path=/")
         self._end_headers(0)
 
     def _refuse(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedopt.analysis.summary import compare_runs
+from fedopt.analysis.summary import Rule, compare_runs
 from fedopt.display.html import render_template
 from fedopt.errors import RunError, UserError
 from fedopt.files import disk_errors, write_atomically
@@ -30,9 +30,9 @@ MAX_ROWS = 100  # configurations in the results and commands; more would make th
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # another path does not help
 
 
-def write_report(records: Sequence[RunRecord], path: Path, title: str) -> None:
+def write_report(records: Sequence[RunRecord], path: Path, title: str, rule: Rule = "last") -> None:
     """Write the report on `records` to `path` atomically."""
-    text = render_report(records, title)
+    text = render_report(records, title, rule)
     if path.is_dir():
         raise UserError(f"{path} is a directory; name a file, such as {path / 'report.html'}")
     file = next((parent for parent in path.parents if parent.exists() and not parent.is_dir()), None)
@@ -48,9 +48,18 @@ def write_report(records: Sequence[RunRecord], path: Path, title: str) -> None:
         raise UserError(f"{error}; choose another path") from error
 
 
-def render_report(records: Sequence[RunRecord], title: str, live: bool = False) -> str:
-    """Return the report on `records` as HTML. A live page asks its server for changes."""
-    comparison, sweep = compare_runs(records), sweep_view(records)
+def render_report(
+    records: Sequence[RunRecord],
+    title: str,
+    rule: Rule = "last",
+    version: str | None = None,
+    notes: Sequence[str] = (),
+) -> str:
+    """Return the report on `records` as HTML, with `notes` in its header.
+
+    With a `version`, it is a live page, which asks its server for newer versions.
+    """
+    comparison, sweep = compare_runs(records, rule), sweep_view(records)
     selection = select_lines(comparison, sweep.selected_runs if sweep else ())
     charts = run_charts(comparison, selection, smoothing_window(records))
     maps = heat_maps(records)
@@ -58,7 +67,8 @@ def render_report(records: Sequence[RunRecord], title: str, live: bool = False) 
         "fedopt.reporting",
         "report.html.j2",
         title=title,
-        live=live,
+        version=version,
+        notes=notes,
         synthetic=any(record.data == "synthetic" for record in records),
         facts=page_facts(comparison),
         result=describe_result(comparison, sweep),

@@ -80,7 +80,11 @@ class Evaluation(NotebookDisplay):
             "metric": self.metric,
             **self.values,
             "percentiles_over_clients": {str(q): value for q, value in self.percentiles.items()},
-            **({} if self.population is None else {"half": self.half_width, "population": self.population}),
+            **(
+                {}
+                if self.population is None
+                else {"half_width": self.half_width, "clients_total": self.population}
+            ),
         }
 
     def table(self) -> TextTable:
@@ -105,7 +109,7 @@ class Evaluation(NotebookDisplay):
             return f"loss {loss}; {self.examples:,} examples of {clients} clients"
         return (
             f"loss {loss}; {self.examples:,} examples of {clients} randomly chosen of {self.population:,} "
-            "clients; ±: 95 % confidence interval"
+            f"clients; {'no' if self.half_width is None else '±: 95 %'} confidence interval"
         )
 
     def __str__(self) -> str:

@@ -27,27 +27,25 @@ function restoreState(state) {
 
 async function refresh() {
   const answer = await fetch("/");
-  if (!answer.ok) return;
+  if (!answer.ok) return false;
   const next = new DOMParser().parseFromString(await answer.text(), "text/html");
   if (!next.getElementById("report-data") || !document.getElementById("report-data")) {
     location.reload();  // from waiting to the first run
-    return;
+    return false;
   }
   const state = pageState();
   for (const part of ["header", "main", "#report-data"]) document.querySelector(part).replaceWith(document.adoptNode(next.querySelector(part)));
   mountPage();
   restoreState(state);
+  return true;
 }
 
 const events = new EventSource("/events");
-let shownVersion = null, lastChange = null;
+let lastChange = null;
+const shownVersion = () => document.querySelector(".live").dataset.version;
 const setStatus = (text) => { document.querySelector(".live").textContent = text; };
 events.addEventListener("version", async (event) => {
-  if (shownVersion !== null && event.data !== shownVersion) {
-    await refresh();
-    lastChange = new Date();
-  }
-  shownVersion = event.data;
+  if (event.data !== shownVersion() && await refresh()) lastChange = new Date();
   setStatus(lastChange === null ? "Live." : `Live. Last change: ${lastChange.toLocaleTimeString()}.`);
 });
 events.addEventListener("error", () => setStatus("The connection is lost. The numbers are those of the last change."));
