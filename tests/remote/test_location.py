@@ -16,8 +16,12 @@ from fedopt.remote.location import RemoteUrl, local_path, parse_location
         ("runs/a", Path("runs/a")),
         ("/runs/a", Path("/runs/a")),
         ("file:///mnt/runs/a", Path("/mnt/runs/a")),
+        ("local:///mnt/runs/a", Path("/mnt/runs/a")),
         ("s3://bucket/a/", RemoteUrl("s3://bucket/a")),
         (Path("s3://bucket/a"), RemoteUrl("s3://bucket/a")),  # pathlib removes one slash
+        ("S3://bucket/A", RemoteUrl("s3://bucket/A")),
+        ("hdfs:///user/a", RemoteUrl("hdfs:///user/a")),  # without a host
+        ("abfs://container@account/a", RemoteUrl("abfs://container@account/a")),
         ("c:/runs", Path("c:/runs")),  # one letter is not a scheme
     ],
 )
@@ -30,3 +34,17 @@ def test_url_is_refused_where_only_a_local_path_works():
         local_path("s3://bucket/sweep", "out")
     assert error.value.keys == ("out",)
     assert local_path("file:///mnt/sweep", "out") == Path("/mnt/sweep")
+
+
+@pytest.mark.parametrize("text", ["ftp://user:S3CRET@host/run", "ftp://user:S3CRET@x@host:21/run"])
+def test_url_with_a_password_is_refused_without_showing_it(text: str):
+    with pytest.raises(ConfigError) as error:
+        parse_location(text)
+    assert error.value.keys == ("url",)
+    assert "S3CRET" not in str(error.value) and "host" in str(error.value)
+
+
+def test_chain_of_protocols_is_refused():
+    with pytest.raises(ConfigError) as error:
+        parse_location("simplecache::s3://bucket/run")
+    assert error.value.keys == ("url",)

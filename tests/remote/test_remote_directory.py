@@ -34,6 +34,24 @@ def test_files_are_uploaded_listed_downloaded_and_deleted(s3: str, tmp_path: Pat
     assert read_all(f"{s3}/deep/run") == {"text": b"xyz"}
 
 
+@pytest.mark.parametrize("store", ["memory", "s3"])
+def test_names_with_wildcards_are_deleted_literally(store: str, request: pytest.FixtureRequest):
+    url = request.getfixturevalue(store)
+    for name in ("run1", "run[1]"):
+        remote(f"{url}/{name}").write("a", b"1")
+    remote(f"{url}/run[1]").delete(["a"])
+    assert read_all(f"{url}/run1") == {"a": b"1"}
+    assert read_all(f"{url}/run[1]") == {}
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil"])
+def test_names_outside_of_the_directory_are_not_downloaded(memory: str, tmp_path: Path, name: str):
+    with pytest.raises(RemoteDirectoryError) as error:
+        remote(memory).download([name], tmp_path / "to")
+    assert error.value.url == memory
+    assert not list(tmp_path.rglob("evil"))
+
+
 def test_missing_bucket_is_an_error_and_is_not_created(s3: str):
     for attempt in range(2):
         with pytest.raises(RemoteDirectoryError) as error:

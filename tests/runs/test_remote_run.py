@@ -168,6 +168,45 @@ def test_url_of_another_configuration_is_refused_by_its_name(memory: str):
     assert read_all(memory) == before  # also without a lease
 
 
+@pytest.mark.parametrize(
+    "kept", [".env", ".hidden/f", "notes.txt", "checkpoints/epoch1.pt", "run/config.toml"]
+)
+def test_url_with_other_files_is_refused_and_not_changed(memory: str, kept: str, tmp_path: Path):
+    files = {kept: b"mine", "run.json": b"mine"}
+    write_all(memory, files)
+    with pytest.raises(RemoteDirectoryError) as error:
+        run(memory, rounds=1)
+    assert error.value.url == memory
+    assert read_all(memory) == files
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.name == Path(kept).name]
+
+
+def test_files_beside_a_run_are_not_downloaded_replaced_or_deleted(memory: str, tmp_path: Path):
+    run(memory, rounds=1)
+    others = {".env": b"1", "notes.txt": b"2", "checkpoints/epoch1.pt": b"3", "clients/list.csv": b"4"}
+    write_all(memory, others)
+    run(memory, rounds=3)
+    files = read_all(memory)
+    assert {name: files[name] for name in others} == others
+    assert "checkpoints/000001/position.json" not in files  # an old checkpoint of the run
+    assert not list((tmp_path / "cache").rglob("notes.txt"))
+
+
+def test_foreign_config_toml_is_refused_and_nothing_is_changed(memory: str):
+    files = {"config.toml": b"[tool]", "checkpoints/000001/weights.pt": b"1", "checkpoints/epoch1.pt": b"2"}
+    write_all(memory, files)
+    with pytest.raises(fedopt.errors.FedoptError):
+        run(memory, rounds=1)
+    assert read_all(memory) == files
+
+
+def test_reader_downloads_nothing_where_there_is_no_run(memory: str, monkeypatch: pytest.MonkeyPatch):
+    write_all(memory, {"notes.txt": b"1", "run.json": b"{}"})
+    monkeypatch.setattr(RemoteDirectory, "download", lambda *args: pytest.fail("downloaded"))
+    with pytest.raises(RemoteDirectoryError):
+        fedopt.load(memory)
+
+
 def test_process_that_lost_its_lease_stops_and_writes_nothing(
     memory: str, monkeypatch: pytest.MonkeyPatch, other_machine: Any
 ):

@@ -52,6 +52,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("FEDOPT_DATA", str(tmp_path / "cache"))
     filesystem = fsspec.filesystem("memory")
     filesystem.store.clear()
+    filesystem.pseudo_dirs[:] = [""]  # empty directories
     yield "memory://machine"
     filesystem.store.clear()
 

@@ -5,10 +5,11 @@ Writing a file replaces it in one step on object stores. They have no append, no
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fedopt.errors import MissingExtra, RemoteDirectoryError, missing_extra
 from fedopt.remote.location import RemoteUrl
@@ -19,6 +20,7 @@ _S3_ATTEMPTS = 2
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": _S3, "s3a": _S3}
 # On these, a directory is only a part of a name. Others need directories before files.
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss")
+_BLOCK = 1 << 24  # bytes per request when a file is copied
 
 
 class RemoteDirectory:
@@ -34,6 +36,20 @@ class RemoteDirectory:
         with _errors(self.url, "read"):
             found = self._fs.find(self._root)
         return sorted(name for path in found if (name := str(path).removeprefix(self._root).lstrip("/")))
+
+    def entries(self) -> list[str]:
+        """Return the names of the files at the top and of the directories that are not empty."""
+        with _errors(self.url, "read"):
+            try:
+                found = self._fs.ls(self._root, detail=True)
+            except FileNotFoundError:
+                return []
+            paths = [
+                entry["name"]
+                for entry in found
+                if entry["type"] != "directory" or any(files for _, _, files in self._fs.walk(entry["name"]))
+            ]
+        return [name for path in paths if (name := str(path).removeprefix(self._root).strip("/"))]
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
@@ -56,17 +72,37 @@ class RemoteDirectory:
                 self._fs.put([str(directory / name) for name in names], [self._path(name) for name in names])
 
     def download(self, names: Sequence[str], directory: Path) -> None:
-        """Copy files to a local directory."""
+        """Copy files to a local directory. Names that lead out of it are refused."""
+        for name in names:
+            if name.startswith("/") or ".." in name.split("/"):
+                raise RemoteDirectoryError(
+                    f"{self.url} has a file {name!r}, which is not below the URL; remove it",
+                    url=str(self.url),
+                )
         for parent in {(directory / name).parent for name in names}:
             parent.mkdir(parents=True, exist_ok=True)
         with _errors(self.url, "read"):
             if names:
                 self._fs.get([self._path(name) for name in names], [str(directory / name) for name in names])
 
+    def copy(self, name: str, target: BinaryIO, max_bytes: int) -> None:
+        """Copy a file to an open local file. Stop with an error after `max_bytes` bytes."""
+        with _errors(self.url, "read"), self._fs.open(self._path(name), "rb", block_size=_BLOCK) as source:
+            left = max_bytes
+            while block := source.read(min(_BLOCK, left + 1)):
+                left -= len(block)
+                if left < 0:
+                    raise ValueError(f"{name} has more than the {max_bytes:,} bytes that are allowed")
+                target.write(block)
+
     def delete(self, names: Sequence[str]) -> None:
         with _errors(self.url, "write"):
-            if names:
-                self._fs.rm([self._path(name) for name in names])
+            paths = [self._path(name) for name in names]
+            if any(map(glob.has_magic, paths)):  # `rm` would expand them
+                for path in paths:
+                    self._fs.rm_file(path)
+            elif paths:
+                self._fs.rm(paths)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -11,7 +11,8 @@ from pathlib import Path
 from fedopt.errors import ConfigError
 
 # `Path` turns "s3://bucket" into "s3:/bucket". Schemes have two letters or more.
-_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):/+(?P<rest>.*)", re.DOTALL)
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?://|/(?!/))(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
+_PASSWORD = re.compile(r"[^/@]*:[^/]*@")
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,33 @@ def is_url(text: StrPath) -> bool:
 
 
 def parse_location(text: StrPath) -> Location:
-    """Return a local path, or a URL of another machine. A URL with the scheme `file` is a local path.
+    """Return a local path, or a URL of another machine. The schemes `file` and `local` are local paths.
 
     >>> str(parse_location("s3://bucket/run/")), str(parse_location("file:///mnt/runs/a"))
     ('s3://bucket/run', '/mnt/runs/a')
     """
     match = _URL.fullmatch(os.fspath(text))
     if match is None:
+        _check_chain(os.fspath(text))
         return Path(text)
-    if match["scheme"] == "file":
-        return Path("/" + match["rest"])
-    return RemoteUrl(f"{match['scheme']}://{match['rest'].rstrip('/')}")
+    scheme, rest = match["scheme"].lower(), match["rest"]
+    if scheme in ("file", "local"):
+        return Path("/" + rest.lstrip("/"))
+    if _PASSWORD.match(rest):  # messages and run.json would show it
+        host = rest.partition("/")[0].rpartition("@")[2]
+        raise ConfigError(
+            f"the URL {scheme}://...@{host} contains a password; set the credentials in the environment or "
+            "in the configuration of fsspec (~/.config/fsspec)",
+            keys=("url",),
+        )
+    return RemoteUrl(f"{scheme}://{rest.rstrip('/')}")
+
+
+def _check_chain(text: str) -> None:
+    """Refuse the chains of fsspec, such as simplecache::s3://bucket/run."""
+    chained, _, url = text.partition("::")
+    if url and chained.isalnum() and is_url(url):
+        raise ConfigError(f"{text} is a chain of protocols; use {url}", keys=("url",))
 
 
 def local_path(text: StrPath, what: str) -> Path:

@@ -54,7 +54,8 @@ class RunDirectory:
         """Create the run, or open it if it is the same run. `info` is run.json of a new run.
 
         `fixed` and `fingerprint` describe the model and the user-defined parts of a new run. `on_write` is
-        called after a checkpoint and after a change of run.json. `url` is set if `path` is a local copy.
+        called when the run is open, after a checkpoint and after a change of run.json. `url` is set if `path`
+        is a local copy.
         """
         self.path = path
         self.url = url
@@ -75,6 +76,7 @@ class RunDirectory:
             remove_temporary_files(path)
             self._open(info, fingerprint)
             self._on_write = on_write
+            on_write()
         except BaseException:
             self.close()
             raise

@@ -2,7 +2,8 @@
 
 The run works in a local copy. After every checkpoint and every change of run.json, changed files are uploaded
 in an order that keeps the remote directory consistent: a run that continues from it at any moment finds
-all files that its newest complete checkpoint needs.
+all files that its newest complete checkpoint needs. Files at the URL that do not belong to the run are never
+downloaded, replaced or deleted.
 """
 
 from __future__ import annotations
@@ -24,15 +25,23 @@ from fedopt.remote.location import Location, RemoteUrl
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs import lease as leases
 from fedopt.runs.lease import Lease
-
-_POSITION = "position.json"  # the last file of a checkpoint
+from fedopt.runs.run_files import (
+    LAST_UPLOAD,
+    checkpoint_rounds,
+    find_foreign,
+    is_temporary,
+    select_complete,
+    select_readable,
+    select_run_files,
+    upload_step,
+)
 
 
 class LocalRun(NamedTuple):
     """A run directory on this machine."""
 
     path: Path
-    on_write: Callable[[], None]  # call it after a checkpoint or a change of run.json
+    on_write: Callable[[], None]  # call it when the run is open, and after it has changed
     url: str | None = None  # of the remote directory
 
 
@@ -67,7 +76,7 @@ def downloaded(location: Location, *, checkpoints: bool, clients: bool = False) 
     remote = RemoteDirectory(location)
     names = [
         name
-        for name in _complete_files(remote.files())
+        for name in select_readable(remote.files())
         if (clients or "clients" not in name.split("/")[:-1])
         and (checkpoints or not name.endswith(".safetensors"))
     ]
@@ -102,12 +111,14 @@ class _RemoteRun:
         self.path = home / (url.name or "run")
         self._unsynced = home / ".unsynced"  # exists while the local copy may have files that the URL lacks
         self._uploaded: dict[str, tuple[int, int] | None] = {}  # size and time of the local file
+        self._is_opened = False  # nothing is uploaded if the run is refused
         try:
             self._lock = lock_directory(home, "fedopt process")
         except RunDirectoryError as error:
             error.args = (str(error).replace(str(home), str(url)),)
             raise
         try:
+            self._check_place()
             self._lease = Lease(self._remote, self.path)
             try:
                 self._open()
@@ -118,13 +129,21 @@ class _RemoteRun:
             os.close(self._lock)
             raise
 
+    def _check_place(self) -> None:
+        """Refuse a URL that holds something else, before anything is downloaded or written."""
+        if foreign := find_foreign(self._remote.entries()):
+            raise RemoteDirectoryError(
+                f"{self.url} is not empty and not a run directory (it has {foreign!r}); choose another URL",
+                url=str(self.url),
+            )
+
     def _open(self) -> None:
         """Make the local copy equal to the remote directory, unless only the local one has later rounds.
 
         A copy is ahead if its uploads failed.
         """
-        names = [name for name in self._remote.files() if name != leases.NAME]
-        complete = _complete_files(names)
+        names = [name for name in select_run_files(self._remote.files()) if name != leases.NAME]
+        complete = select_complete(names)
         if self._is_ahead(complete):
             self._log(f"{self.path} has later rounds than {self.url}; uploading them")
             self._uploaded = dict.fromkeys(names)
@@ -139,17 +158,20 @@ class _RemoteRun:
 
     def _is_ahead(self, names: list[str]) -> bool:
         """Whether the local copy has rounds of the same run that were not uploaded."""
-        if not self._unsynced.exists() or _newest_round(self.path) <= max(_rounds(names), default=0):
+        newest = max(checkpoint_rounds(names), default=0)
+        if not self._unsynced.exists() or _newest_round(self.path) <= newest:
             return False
         remote = self._remote.read("run.json")
         return remote is None or _start(remote) == _start((self.path / "run.json").read_bytes())
 
     def upload(self) -> None:
         """Upload what has changed. If the URL cannot be reached, the next call tries again."""
+        self._is_opened = True
         try:
             self._upload()
         except RemoteDirectoryError as error:
-            if self._lease.is_lost:
+            # Later uploads begin with checkpoints, and without config.toml they would not belong to a run.
+            if self._lease.is_lost or "config.toml" not in self._uploaded:
                 raise
             self._log(f"warning: {error}; trying again after the next checkpoint")
 
@@ -157,11 +179,11 @@ class _RemoteRun:
         self._lease.check()
         files = self._local_files()
         changed = [name for name, state in files.items() if self._uploaded.get(name) != state]
-        for step in range(_LAST_STEP + 1):
-            names = [name for name in changed if _upload_step(name) == step]
+        for step in range(LAST_UPLOAD + 1):
+            names = [name for name in changed if upload_step(name) == step]
             self._remote.upload(self.path, names)
             self._uploaded |= {name: files[name] for name in names}
-        removed = [name for name in self._uploaded if name not in files]
+        removed = [name for name in self._uploaded if name not in files and is_temporary(name)]
         self._remote.delete(removed)
         for name in removed:
             del self._uploaded[name]
@@ -179,6 +201,8 @@ class _RemoteRun:
     def close(self, *, raise_errors: bool) -> None:
         """Upload the last changes and release the lease. Log a failure if `raise_errors` is not set."""
         try:
+            if not self._is_opened:
+                return
             self._upload()
             self._unsynced.unlink(missing_ok=True)
         except RemoteDirectoryError as error:
@@ -193,36 +217,6 @@ class _RemoteRun:
         finally:
             self._lease.release()
             os.close(self._lock)
-
-
-_LAST_STEP = 5
-
-
-def _upload_step(name: str) -> int:
-    """The position of a file in the order of uploads.
-
-    metrics.jsonl may be ahead of a checkpoint, but not behind. A checkpoint is complete with its last file.
-    A directory is a run as soon as it has config.toml.
-    """
-    if name.startswith("checkpoints/"):
-        return 3 if name.endswith(f"/{_POSITION}") else 2
-    return {"metrics.jsonl": 1, "run.json": 4, "config.toml": _LAST_STEP}.get(name, 0)
-
-
-def _complete_files(names: list[str]) -> list[str]:
-    """Leave out checkpoints whose last file is missing, because their upload was interrupted."""
-    directories = {name.removesuffix(_POSITION) for name in names if name.endswith(f"/{_POSITION}")}
-    return [
-        name
-        for name in names
-        if "checkpoints" not in name.split("/")[:-1] or name.rpartition("/")[0] + "/" in directories
-    ]
-
-
-def _rounds(names: list[str]) -> list[int]:
-    """The rounds of the checkpoints of a run."""
-    parts = [name.split("/") for name in names]
-    return [int(part[1]) for part in parts if part[0] == "checkpoints" and part[1].isdecimal()]
 
 
 def _start(run_json: bytes) -> object:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from smallstores import write_small_store
 from fedopt.data.store import open_store
 from fedopt.data.store.locations import data_source, find_store
 from fedopt.data.store.stored import manifest_checksum
-from fedopt.errors import DataError
+from fedopt.errors import DataError, RemoteDirectoryError
 
 
 @pytest.fixture
@@ -53,6 +57,60 @@ def test_url_without_a_store_is_an_error(memory: str):
         open_store(memory)
 
 
+def test_file_larger_than_in_the_manifest_is_not_downloaded_completely(uploaded: str):
+    """The target of the copy receives no byte beyond the limit."""
+    remote(uploaded).write("train/x.npy", bytes(1 << 20))
+    with pytest.raises(RemoteDirectoryError) as error:
+        open_store(uploaded)
+    assert error.value.url == uploaded
+    target = io.BytesIO()
+    with pytest.raises(RemoteDirectoryError):
+        remote(uploaded).copy("train/x.npy", target, 1000)
+    assert len(target.getvalue()) <= 1000
+
+
+def test_http_server_that_sends_more_than_the_manifest_lists_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("FEDOPT_DATA", str(tmp_path / "cache"))
+    write_small_store(tmp_path / "store")
+    manifest = (tmp_path / "store" / "manifest.json").read_bytes()
+    largest, sent = 1 << 28, []
+
+    class EndlessFiles(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.do_HEAD()
+            if self.path.endswith("manifest.json"):
+                self.wfile.write(manifest)
+                return
+            with suppress(OSError):
+                while sum(sent) < largest:
+                    sent.append(self.wfile.write(bytes(1 << 16)))
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), EndlessFiles) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(RemoteDirectoryError):
+            open_store(f"http://127.0.0.1:{server.server_port}/store")
+        server.shutdown()
+    assert sum(sent) < largest
+    assert not list((tmp_path / "cache").rglob("*.npy"))
+
+
+def test_damaged_local_copy_is_downloaded_again(uploaded: str):
+    copy = open_store(uploaded).directory / "train" / "x.npy"
+    content = copy.read_bytes()
+    copy.write_bytes(content + bytes(100))
+    assert open_store(uploaded).name == "own"
+    assert copy.read_bytes() == content
+
+
 def test_incomplete_store_is_an_error(uploaded: str):
     remote(uploaded).write("train/x.npy", b"short")
     with pytest.raises(DataError) as error:
@@ -70,7 +128,7 @@ def test_manifest_with_names_outside_of_the_store_is_refused(uploaded: str, tmp_
 
 def test_damaged_copy_is_not_kept(uploaded: str):
     content = remote(uploaded).read("train/x.npy") or b""
-    remote(uploaded).write("train/x.npy", content + b"more")
+    remote(uploaded).write("train/x.npy", content[:-1])
     with pytest.raises(DataError):
         open_store(uploaded)
     remote(uploaded).write("train/x.npy", content)

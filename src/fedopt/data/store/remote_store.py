@@ -3,48 +3,77 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from pathlib import Path
 
 from fedopt.cache import data_directory
 from fedopt.data.store.columns import MANIFEST
 from fedopt.data.store.manifest import read_manifest
-from fedopt.errors import DataError
-from fedopt.files import replace_directory, temporary_directory, write_atomically
+from fedopt.errors import DataError, RemoteDirectoryError
+from fedopt.files import disk_errors, replace_directory, temporary_directory, write_atomically
 from fedopt.remote.directory import RemoteDirectory
 from fedopt.remote.location import RemoteUrl
 
+MAX_MANIFEST_BYTES = 1 << 26
+
 
 def download_store(url: RemoteUrl) -> Path:
-    """Return the local copy of a store. Download it unless a copy with the same manifest exists.
+    """Return the local copy of a store. Download it unless an intact copy with the same manifest exists.
 
-    The checksum of the manifest is part of the directory's name, so a changed store is downloaded again.
-    A copy whose files do not have the sizes of the manifest is not kept.
+    The checksum of the manifest is part of the directory's name, so a changed store is downloaded again. No
+    more bytes are read than the manifest lists, and a copy with other sizes is not kept.
     """
     remote = RemoteDirectory(url)
-    manifest = remote.read(MANIFEST)
-    if manifest is None:
-        raise DataError(
-            f"{url} holds no imported data ({MANIFEST} not found); create it with `fedopt data import NAME "
-            "PATH --to DIR` and copy DIR there",
-            path=str(url),
-        )
+    manifest = _read_manifest(remote)
     digest = hashlib.sha256(manifest).hexdigest()
     target = data_directory() / "stores" / f"{url.digest}-{digest[:16]}"
-    if (target / MANIFEST).is_file():
+    if _is_intact(target):
         return target
     with temporary_directory(target) as scratch:
-        if not (target / MANIFEST).is_file():  # another process may have finished it
+        if not _is_intact(target):  # another process may have finished it
             content = scratch / "store"
             content.mkdir()
             write_atomically(content / MANIFEST, manifest)
-            sizes = _listed_files(content / MANIFEST, url)
-            remote.download(list(sizes), content)
-            for name, size in sizes.items():
-                if (actual := (content / name).stat().st_size) != size:
-                    why = f"has {actual:,} bytes, but the manifest lists {size:,}; copy the store there again"
-                    raise DataError(f"{url}/{name} {why}", path=f"{url}/{name}")
+            for name, size in _listed_files(content / MANIFEST, url).items():
+                _download(remote, name, size, content / name)
             replace_directory(target, content)
     return target
+
+
+def _read_manifest(remote: RemoteDirectory) -> bytes:
+    manifest = io.BytesIO()
+    try:
+        remote.copy(MANIFEST, manifest, MAX_MANIFEST_BYTES)
+    except RemoteDirectoryError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        raise DataError(
+            f"{remote.url} holds no imported data ({MANIFEST} not found); create it with `fedopt data import "
+            "NAME PATH --to DIR` and copy DIR there",
+            path=str(remote.url),
+        ) from None
+    return manifest.getvalue()
+
+
+def _download(remote: RemoteDirectory, name: str, size: int, path: Path) -> None:
+    """Download a file that must have `size` bytes."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            remote.copy(name, file, size)
+            actual = file.tell()
+    if actual != size:
+        why = f"has {actual:,} bytes, but the manifest lists {size:,}; copy the store there again"
+        raise DataError(f"{remote.url}/{name} {why}", path=f"{remote.url}/{name}")
+
+
+def _is_intact(copy: Path) -> bool:
+    """Whether all files of a local copy have the sizes of its manifest."""
+    try:
+        sizes: dict[str, int] = read_manifest(copy / MANIFEST)["files"]
+        return all((copy / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, DataError):
+        return False
 
 
 def _listed_files(manifest: Path, url: RemoteUrl) -> dict[str, int]:
