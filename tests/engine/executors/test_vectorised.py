@@ -239,6 +239,38 @@ def test_block_whose_loss_is_no_mean_of_rows_is_trained_one_after_the_other() ->
     assert "mean of the losses" in executor.fallback_reason
 
 
+def _uniform_largest(examples: tuple[Tensor, ...], augment: Any) -> Any:
+    """Give all examples of the largest client, which decides about padding, the same label."""
+    inputs, targets = small.prepare(examples, augment)
+    largest = int(small.sizes(24).argmax())
+    return inputs, torch.where(examples[2] == largest, 0, targets)
+
+
+def _normalized_weights(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss for each example that depends on the labels of the other examples."""
+    weights = torch.tensor([1.0, 2.0, 3.0, 4.0])[targets]
+    return small.SMALL.loss(outputs, targets) * weights / weights.mean()
+
+
+@pytest.mark.parametrize("model", [small.network, small.undecided])
+@pytest.mark.parametrize("batch_size", [8, 40])
+@pytest.mark.parametrize(
+    ("loss", "reason"), [(_weighted_mean, "mean of the losses"), (_normalized_weights, "other examples")]
+)
+def test_dependent_losses_are_found_in_padded_batches(
+    model: Any, loss: Any, batch_size: int, reason: str
+) -> None:
+    """Class weights do not matter in the largest client. All losses of the undecided model are equal at x_0.
+
+    No client but the largest one has a full batch of 40.
+    """
+    problem = with_model(model, **{"client.batch_size": batch_size, "client.steps": 1})
+    problem = replace(problem, prepare=_uniform_largest, loss=loss)
+    executor = compare(problem, range(6), 0.1, 1e-5)
+    assert executor._worker.plan.row_losses != "batch"
+    assert reason in executor.fallback_reason
+
+
 def test_model_that_vmap_does_not_support_falls_back() -> None:
     executor = compare(with_model(_Recurrent), range(6), 0.1, 0.0)
     assert "batching rule" in executor.fallback_reason
@@ -252,9 +284,16 @@ def test_memory_limit_bounds_the_block_size(floats: int, blocks: list[int]) -> N
     assert [len(block) for block, _ in executor._worker.blocks(jobs)] == blocks
 
 
-def test_non_finite_clients_do_not_affect_others() -> None:
-    problem = replace(with_model(small.network), prepare=partial(small.tainted, (2, 4)))
-    expected, actual = (train_cohort(one, problem, range(6), 0.1) for one in (Serial(), Vectorised()))
+def _own_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@pytest.mark.parametrize("loss", [small.SMALL.loss, nn.functional.cross_entropy, _own_cross_entropy])
+def test_non_finite_clients_do_not_affect_others(loss: Any) -> None:
+    problem = replace(with_model(small.network), prepare=partial(small.tainted, (2, 4)), loss=loss)
+    vectorised = Vectorised()
+    expected, actual = (train_cohort(one, problem, range(6), 0.1) for one in (Serial(), vectorised))
+    assert vectorised.fallback_reason == ""
     assert [report.finite for report in actual.reports] == [True, True, False, True, False, True]
     assert_same_cohort(expected, actual, 1e-5)
 

@@ -2,8 +2,9 @@
 
 Batches of different size are padded to a common size. A padded row is a copy of the first row and has weight
 zero in the mean loss. If the loss of a batch is one number, the mean of the losses of its rows replaces it in
-padded batches; in full batches the loss is computed as written, and the difference between both is returned
-so that the caller can reject it.
+padded batches. This is exact only if rows do not depend on each other. Each step therefore also computes the
+loss of every row alone, and returns the difference to the loss of all rows, padding included, so that the
+caller can reject it. Gradients are compared too, because different losses can have equal values.
 
 The step is traced once for each shape: `make_fx` records the tensor operations of model, loss, gradient and
 update as a graph. The graph runs without the overhead of `vmap` and autograd, or is compiled.
@@ -19,9 +20,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves, tree_map
 
 from fedopt.algorithms.base import Vector
 from fedopt.engine.problem import Problem
@@ -31,12 +33,14 @@ from fedopt.models.capabilities import HasBasicOperations
 from fedopt.models.fixed_state import fixed_tensors
 from fedopt.models.flat import Flat
 from fedopt.tasks.batch import call_model
+from fedopt.tasks.per_example import is_per_example
 
 # How the mean loss of a batch is computed from its rows.
 #   "each"   the loss has one value for each example
 #   "mean"   the loss of a batch is the mean of the losses of its examples
 #   "batch"  only the loss of the whole batch is defined, so that batches cannot be padded
 RowLosses = Literal["each", "mean", "batch"]
+_SMALLEST_SCALE = 1e-2  # of the gradients of rows; smaller differences can be rounding
 
 
 class StackedBatch(NamedTuple):
@@ -58,7 +62,7 @@ class StepResult(NamedTuple):
 
     value: Tensor  # (clients, d): the gradients, or x_i after a step of SGD
     losses: Tensor  # (clients,): mean loss of each batch
-    errors: Tensor  # (clients,): relative difference between the loss of a full batch and that of its rows
+    errors: Tensor  # (clients,): relative difference between the loss of all rows and that of single rows
 
 
 Step = Callable[..., StepResult]
@@ -101,20 +105,55 @@ class _Objective(nn.Module):
         return objective, (mean, errors[0])
 
     def _mean_loss(self, outputs: Any, targets: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        loss, rows = self._problem.losses, len(targets)
+        rows = len(targets)
         if self.row_losses == "batch":
-            return loss(outputs, targets).mean(), torch.zeros_like(count)
+            return self._problem.losses(outputs, targets).mean(), torch.zeros_like(count)
         weights = (torch.arange(rows, device=count.device) < count) / count.clamp(min=1)
+        error = self._error(outputs, targets, count)
         if self.row_losses == "each":
-            losses = loss(outputs, targets).reshape(rows, -1).mean(1)
-            return (losses * weights).sum(), torch.zeros_like(count)
-        losses = vmap(lambda output, target: loss(output[None], target[None]).mean())(outputs, targets)
-        of_rows, of_batch = (losses * weights).sum(), loss(outputs, targets).mean()
-        is_full = count == rows
-        difference = (of_rows - of_batch).abs() / (1 + of_batch.abs())
-        # Rows without a finite loss may be rows that the loss of the batch leaves out.
-        error = torch.where(is_full | ~of_rows.isfinite(), difference, torch.zeros_like(count))
-        return torch.where(is_full, of_batch, of_rows), error.detach()
+            return (self._losses_in_batch(outputs, targets) * weights).sum(), error
+        of_rows = (self._losses_alone(outputs, targets) * weights).sum()
+        of_batch = self._problem.losses(outputs, targets).mean()
+        return torch.where(count == rows, of_batch, of_rows), error
+
+    def _losses_in_batch(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Return the loss of each row, or the loss of the batch if it is one number."""
+        losses = self._problem.losses(outputs, targets)
+        return losses.reshape(len(targets), -1).mean(1) if self.row_losses == "each" else losses.mean()
+
+    def _losses_alone(self, outputs: Any, targets: Tensor) -> Tensor:
+        """Return the loss of each row as a batch of its own."""
+        loss = self._problem.losses
+        return vmap(lambda output, target: loss(output[None], target[None]).mean())(outputs, targets)
+
+    def _error(self, outputs: Any, targets: Tensor, count: Tensor) -> Tensor:
+        """Return how much values and gradients of the losses of rows depend on the other rows."""
+        if is_per_example(self._problem.loss):
+            return torch.zeros_like(count)
+
+        def in_batch(outputs: Any) -> tuple[Tensor, Tensor]:
+            losses = self._losses_in_batch(outputs, targets)
+            return losses.mean() * len(targets), losses
+
+        def alone(outputs: Any) -> tuple[Tensor, Tensor]:
+            losses = self._losses_alone(outputs, targets)
+            return losses.sum(), losses if self.row_losses == "each" else losses.mean()
+
+        outputs = tree_map(Tensor.detach, outputs)
+        expected, values = grad(in_batch, has_aux=True)(outputs)
+        actual, others = grad(alone, has_aux=True)(outputs)
+        errors = [_relative_error(values, others, 1.0)]
+        for one, other in zip(tree_leaves(expected), tree_leaves(actual), strict=True):
+            errors.append(_relative_error(one, other, _SMALLEST_SCALE))
+        # Training has diverged if both are not finite.
+        has_diverged = ~(values.mean().isfinite() | others.mean().isfinite())
+        return torch.where(has_diverged, 0.0, torch.stack(errors).max()).to(count.dtype).detach()
+
+
+def _relative_error(expected: Tensor, actual: Tensor, smallest: float) -> Tensor:
+    """Return the largest difference divided by the largest element. It is infinite if one is not finite."""
+    difference = (expected - actual).abs().max() / (smallest + expected.abs().max())
+    return difference.nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
 class StackedModel:

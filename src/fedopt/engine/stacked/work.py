@@ -114,5 +114,5 @@ class StackedWork:
         return torch.where(counts > 0, losses * counts, 0.0).sum(0).tolist()
 
     def largest_error(self) -> float:
-        """Return the largest difference between the loss of a full batch and the mean of its rows."""
+        """Return the largest relative difference between the losses of rows in a batch and of single rows."""
         return float(torch.stack(self._errors).max())

@@ -31,7 +31,7 @@ from fedopt.engine.stacked.blocks import (
     stack_vectors,
     take_columns,
 )
-from fedopt.engine.stacked.inspection import StackingPlan, inspect, largest_client
+from fedopt.engine.stacked.inspection import LOSS_TOLERANCE, StackingPlan, inspect, largest_client
 from fedopt.engine.stacked.model import StackedModel
 from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batches
 from fedopt.engine.stacked.steps import StackedSteps
@@ -49,7 +49,10 @@ _MAX_CLIENTS = {
 _MAX_CLIENTS_ELSEWHERE = 256
 _MAX_COLUMNS = 50  # of a stack with blocks of several runs; more do not fit into the processor's cache
 _VECTORS_PER_CLIENT = 8  # x_i, its gradient, copies of both, and the vectors of the algorithm
-_LOSS_TOLERANCE = 1e-4  # relative, between the loss of a batch and the mean loss of its rows
+_REASONS = {
+    "each": "the loss of an example depends on the other examples of its batch",
+    "mean": "the loss of a batch is not the mean of the losses of its examples",
+}
 
 
 class NotStackable(Exception):
@@ -240,8 +243,8 @@ class StackedWorker(Worker):
             for vectors in zip(*(block.sent for block in blocks), strict=True)
         ]
         result = self._run_client(work, stacks)
-        if self.plan.row_losses == "mean" and not work.largest_error() <= _LOSS_TOLERANCE:
-            raise NotStackable("the loss of a batch is not the mean of the losses of its examples")
+        if not work.largest_error() <= LOSS_TOLERANCE:
+            raise NotStackable(_REASONS[self.plan.row_losses])
         losses, weighting = work.loss_sums(), self.problem.weighting
         results, start = [], 0
         for block, part in pairs:
