@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_clients import make_task
+import torch
+from own_clients import CLASSES, FEATURES, make_task
+from torch import Tensor, nn
 
 import fedopt
 from fedopt.algorithms import sgd
@@ -84,6 +86,35 @@ def test_every_trial_equals_its_own_run(algorithm: str, tmp_path: Path) -> None:
     assert len({trial.path for trial in done}) == 8
     assert len({numbers(trial.path)["x_sha256"] for trial in done}) == 8
     for number, trial in enumerate(done):
+        assert numbers(trial.path) == run_alone(trial, tmp_path / f"{number}")
+
+
+class RandomFeatures(nn.Module):
+    """A model with a random tensor that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projection = torch.randn(FEATURES, 8)
+        self.dense = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.dense((x @ self.projection).cos())
+        return out
+
+
+def test_trials_with_random_features_equal_their_own_runs(tmp_path: Path) -> None:
+    result = fedopt.sweep(
+        make_task(RandomFeatures),
+        "fedavg",
+        {"client_lr": [-1.0]},
+        seeds=[1, 2],
+        rounds=2,
+        executor="vectorised",
+        out=tmp_path / "sweep",
+        keep="all",
+        progress=False,
+    )
+    for number, trial in enumerate(trials(result)):
         assert numbers(trial.path) == run_alone(trial, tmp_path / f"{number}")
 
 

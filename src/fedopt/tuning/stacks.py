@@ -14,9 +14,10 @@ from fedopt.engine.executors.together import StackingExecutor, stacks_runs
 from fedopt.engine.stacked.worker import NotStackable
 from fedopt.files import Log
 from fedopt.runs import stack_checkpoint
-from fedopt.runs.config import Config, short_digest
+from fedopt.runs.config import short_digest
 from fedopt.runs.lockstep import StackedRun, execute_together
 from fedopt.runs.loggers import create_loggers
+from fedopt.tasks import TASKS
 from fedopt.tuning.trials import Trial, WorkItem
 from fedopt.tuning.worker import count_round, explained_errors, run_item, shared_data
 
@@ -37,7 +38,7 @@ def form_stacks(items: Sequence[WorkItem], workers: int) -> list[Stack]:
         return [(item,) for item in items]
     groups: dict[str, list[WorkItem]] = {}
     for item in items:
-        groups.setdefault(_common_configuration(item.trial.config), []).append(item)
+        groups.setdefault(_common_configuration(item.trial), []).append(item)
     stacks: list[Stack] = []
     for group in groups.values():
         count = max(min(workers, len(group)), -(-len(group) // MAX_TRIALS))
@@ -46,11 +47,17 @@ def form_stacks(items: Sequence[WorkItem], workers: int) -> list[Stack]:
     return stacks
 
 
-def _common_configuration(config: Config) -> str:
-    """Return what the trials of a stack have in common, as text."""
-    document = config.document()
-    for key in ("seed", "server", "variant"):
+def _common_configuration(trial: Trial) -> str:
+    """Return what the trials of a stack have in common, as text.
+
+    A stack has one module. The module of a user may draw values at random that are neither parameters nor
+    buffers, so its trials also have the seed in common.
+    """
+    document = trial.config.document()
+    for key in ("server", "variant"):
         document.pop(key, None)
+    if trial.request.task_name in TASKS:
+        del document["seed"]
     document["client"] = {key: value for key, value in document["client"].items() if key != "lr"}
     return json.dumps(document, sort_keys=True)
 
