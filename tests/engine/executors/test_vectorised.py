@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import small
 import torch
+from own_clients import examples, make_task
 from torch import Tensor, nn
 from training import CASES, assert_same_cohort, task_problem, train_cohort
 
@@ -296,6 +297,18 @@ def test_non_finite_clients_do_not_affect_others(loss: Any) -> None:
     assert vectorised.fallback_reason == ""
     assert [report.finite for report in actual.reports] == [True, True, False, True, False, True]
     assert_same_cohort(expected, actual, 1e-5)
+
+
+def test_test_loss_of_a_weighted_mean_equals_serial() -> None:
+    """The loss of 250 test examples is the mean over batches of 100, on every executor."""
+
+    def weighted(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, torch.tensor([1.0, 5.0, 25.0]))
+
+    task = make_task(loss=weighted, test=examples("test", 250))
+    settings = {"client.lr": 1e-30, "rounds": 1}
+    serial, vectorised = (small.run(one, settings=settings, task=task) for one in (Serial(), Vectorised()))
+    assert serial.test[-1]["loss"] == pytest.approx(vectorised.test[-1]["loss"], rel=1e-6)
 
 
 def test_vectorised_skips_clients_without_a_batch() -> None:

@@ -41,6 +41,7 @@ from fedopt.models.capabilities import declares, has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
 from fedopt.tasks.batch import Batch, map_tensors
+from fedopt.tasks.per_example import is_per_example
 
 MAX_FLOATS = 1 << 28  # 1 GiB: limit for all clients of a stack together
 _MAX_CLIENTS = {
@@ -67,8 +68,6 @@ class StackedWorker(Worker):
         floats: the memory limit of a stack, in numbers.
     """
 
-    evaluation_batch = 5 * EVAL_BATCH  # a small model spends most of the time on the number of calls
-
     def __init__(
         self,
         problem: Problem,
@@ -84,6 +83,8 @@ class StackedWorker(Worker):
             prepare=partial(_batch_on, device, problem.prepare),
         )
         super().__init__(problem if device == "cpu" else on_device, federation, sample)
+        if is_per_example(problem.loss):  # otherwise the sum depends on the batches
+            self.evaluation_batch = 5 * EVAL_BATCH  # small models spend most of the time on the calls
         self.device = device
         self._compiles = compiles
         self._floats = floats
