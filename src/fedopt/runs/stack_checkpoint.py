@@ -76,6 +76,7 @@ def unpack(file: Path, log: Log) -> None:
     try:
         with safe_open(file, "pt") as content:
             parts = _PARTS.validate_python(parse_json((content.metadata() or {})["runs"]))
+            _check_paths(file.parent, parts)
             for number, part in enumerate(parts):
                 names = [name for name in content.keys() if name.startswith(f"{number}/")]
                 vectors = {name.partition("/")[2]: content.get_tensor(name) for name in names}
@@ -83,6 +84,14 @@ def unpack(file: Path, log: Log) -> None:
     except (OSError, ValueError, KeyError, ValidationError, SafetensorError) as error:
         log(f"{file} is damaged ({type(error).__name__}); its trials continue from their own checkpoints")
     file.unlink()
+
+
+def _check_paths(directory: Path, parts: Sequence[_Part]) -> None:
+    """Raise a ValueError if the directory of a run is not below `directory`."""
+    root = directory.resolve()
+    for part in parts:
+        if not (root / part.path).resolve().is_relative_to(root):
+            raise ValueError(f"{part.path} is not below {directory}")
 
 
 def _write_part(run: Path, part: _Part, vectors: dict[str, Any]) -> None:
