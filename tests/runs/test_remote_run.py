@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,6 +152,27 @@ def test_old_local_copy_does_not_replace_a_new_run_at_the_same_url(memory: str):
     remote(memory).delete(list(read_all(memory)))
     assert [line["round"] for line in run(memory, rounds=2, seed=1).train] == [1, 2]
     assert json.loads(read_all(memory)["run.json"])["seed"] == 1
+
+
+def test_run_that_is_deleted_at_the_url_after_a_kill_starts_again(memory: str, tmp_path: Path):
+    """A kill leaves the local copy as it is during the run."""
+    copies: list[Path] = []
+
+    def keep_copy(step: fedopt.Step) -> None:
+        if step.position.round == 3:
+            shutil.copytree(tmp_path / "cache", tmp_path / "killed")
+            copies.append(tmp_path / "killed")
+
+    settings = {"algorithm": "scaffold", "rounds": 4, "config": SETTINGS}
+    fedopt.run("synthetic_lr", **settings, out=memory, callback=keep_copy)
+    remote(memory).delete(list(read_all(memory)))
+    shutil.rmtree(tmp_path / "cache")
+    copies[0].rename(tmp_path / "cache")
+    rounds: list[int] = []
+    fedopt.run(
+        "synthetic_lr", **settings, out=memory, callback=lambda step: rounds.append(step.position.round)
+    )
+    assert rounds[-4:] == [1, 2, 3, 4]
 
 
 def test_longer_run_continues_on_another_machine(memory: str, tmp_path: Path, other_machine: Any):

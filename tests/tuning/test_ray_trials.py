@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from ray_fixtures import LoopbackCluster
 from sweeps import read_states, recorded_rounds, started, sweep_words, wait_for
 
 from fedopt.engine.executors import ExecutorOptions
-from fedopt.errors import ConfigError, UnknownName
+from fedopt.engine.executors.ray.connection import import_ray
+from fedopt.errors import ConfigError, UnknownName, WorkerError
 from fedopt.tuning.backends import check_trial_executor
+from fedopt.tuning.ray_trials import RayTrials
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -33,6 +36,39 @@ def test_sweep_on_the_cluster_has_the_results_of_worker_processes(
     assert read_states(out) == read_states(finished.out)
     assert (out / "sweep.csv").read_text() == (finished.out / "sweep.csv").read_text()
     cluster.add()
+
+
+class _Shown:
+    """Records what a progress line would show."""
+
+    def __init__(self) -> None:
+        self.rounds: list[int] = []
+
+    def update(self, rounds: int, running: int) -> None:
+        self.rounds.append(rounds)
+
+
+def test_counter_that_answers_late_is_not_replaced(cluster: LoopbackCluster, free_cluster: None) -> None:
+    shown = _Shown()
+    with RayTrials(1, cluster.address, shown) as trials:  # type: ignore[arg-type]
+        first = trials._counter
+        first.add.remote()
+        trials._show(1)  # its process is starting
+        assert trials._counter is first
+        wait_for(lambda: trials._show(1) or shown.rounds[-1] == 1, seconds=60)
+        import_ray().kill(first)
+        wait_for(lambda: trials._show(1) or trials._counter is not first, seconds=60)
+        assert shown.rounds[-1] == 1  # a new counter continues
+
+
+def test_error_outside_of_a_trial_is_reported_once(
+    cluster: LoopbackCluster, free_cluster: None, tmp_path: Path
+) -> None:
+    item = SimpleNamespace(trial=SimpleNamespace(path=tmp_path / "trials" / "a"))
+    with RayTrials(1, cluster.address, _Shown()) as trials:  # type: ignore[arg-type]
+        trials._run_trial = import_ray().remote(lambda *args: 1 / 0)
+        with pytest.raises(WorkerError, match="division by zero"):
+            list(trials.run([item]))  # type: ignore[list-item]
 
 
 def test_options_of_trials_are_checked() -> None:

@@ -109,7 +109,7 @@ class _RemoteRun:
         self._remote = RemoteDirectory(url)
         home = data_directory() / "runs" / url.digest
         self.path = home / (url.name or "run")
-        self._unsynced = home / ".unsynced"  # exists while the local copy may have files that the URL lacks
+        self._unsynced = home / ".unsynced"  # exists during an upload, and after one that failed
         self._uploaded: dict[str, tuple[int, int] | None] = {}  # size and time of the local file
         self._is_opened = False  # nothing is uploaded if the run is refused
         try:
@@ -151,8 +151,8 @@ class _RemoteRun:
         with disk_errors(self.path):
             if self.path.exists():
                 shutil.rmtree(self.path)
+            self._unsynced.unlink(missing_ok=True)
             self._remote.download(complete, self.path)
-            self._unsynced.touch()
         files = self._local_files()
         self._uploaded = {name: files.get(name) for name in names}
 
@@ -162,7 +162,7 @@ class _RemoteRun:
         if not self._unsynced.exists() or _newest_round(self.path) <= newest:
             return False
         remote = self._remote.read("run.json")
-        return remote is None or _start(remote) == _start((self.path / "run.json").read_bytes())
+        return remote is not None and _start(remote) == _start((self.path / "run.json").read_bytes())
 
     def upload(self) -> None:
         """Upload what has changed. If the URL cannot be reached, the next call tries again."""
@@ -179,6 +179,7 @@ class _RemoteRun:
         self._lease.check()
         files = self._local_files()
         changed = [name for name, state in files.items() if self._uploaded.get(name) != state]
+        self._unsynced.touch()
         for step in range(LAST_UPLOAD + 1):
             names = [name for name in changed if upload_step(name) == step]
             self._remote.upload(self.path, names)
@@ -187,6 +188,7 @@ class _RemoteRun:
         self._remote.delete(removed)
         for name in removed:
             del self._uploaded[name]
+        self._unsynced.unlink()
 
     def _local_files(self) -> dict[str, tuple[int, int]]:
         """The size and the time of every file, without hidden ones such as temporary files."""
@@ -204,7 +206,6 @@ class _RemoteRun:
             if not self._is_opened:
                 return
             self._upload()
-            self._unsynced.unlink(missing_ok=True)
         except RemoteDirectoryError as error:
             if self._lease.is_lost:
                 if raise_errors:

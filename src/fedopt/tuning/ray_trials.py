@@ -28,8 +28,9 @@ from fedopt.engine.executors.ray.nodes import (
 )
 from fedopt.engine.executors.ray.user_code import runtime_env
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.worker import one_line
 from fedopt.engine.worker_server import ENVIRONMENT
-from fedopt.errors import ConfigError, FedoptError
+from fedopt.errors import ConfigError, FedoptError, WorkerError
 from fedopt.runs.directory import remove_temporary_files
 from fedopt.tuning.deaths import count_death
 from fedopt.tuning.progress import SweepProgress
@@ -58,7 +59,8 @@ class RayTrials:
                 f"{self._cores}",
                 keys=("workers",),
             )
-        self._counter = self._ray.remote(_Counter).options(num_cpus=0).remote()
+        self._rounds = 0  # that the counter has reported
+        self._start_counter()
         options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": ENVIRONMENT}}
         self._run_trial = self._ray.remote(_run_trial).options(**options)
         return self
@@ -84,6 +86,8 @@ class RayTrials:
                     item = running.pop(task)
                     try:
                         outcome = self._ray.get(task)
+                    except self._ray.exceptions.RayTaskError as error:
+                        raise WorkerError(f"a trial failed on its node: {one_line(error)}") from None
                     except self._ray.exceptions.RayError:  # the process or its node has died
                         remove_temporary_files(item.trial.path)
                         count_death((item,), deaths)
@@ -100,11 +104,19 @@ class RayTrials:
         return self._run_trial.remote(item, os.getcwd(), sys.path, read_environment(), self._counter)
 
     def _show(self, running: int) -> None:
-        """Show the number of rounds. The counter may have been lost with its node."""
-        try:
-            self._progress.update(self._ray.get(self._counter.value.remote(), timeout=1.0), running)
-        except self._ray.exceptions.RayError:
-            self._counter = self._ray.remote(_Counter).options(num_cpus=0).remote()
+        """Show the number of rounds that the counter reported last. It may have been lost with its node."""
+        answered, _ = self._ray.wait([self._count], timeout=0)
+        if answered:
+            try:
+                self._rounds = self._ray.get(self._count)
+                self._count = self._counter.value.remote()
+            except self._ray.exceptions.RayError:
+                self._start_counter()
+        self._progress.update(self._rounds, running)
+
+    def _start_counter(self) -> None:
+        self._counter: Any = self._ray.remote(_Counter).options(num_cpus=0).remote(self._rounds)
+        self._count: Any = self._counter.value.remote()
 
     def _cancel(self, running: dict[Any, WorkItem]) -> None:
         """End the trials that are running. They write a checkpoint of the last finished round."""
@@ -122,8 +134,8 @@ class RayTrials:
 class _Counter:
     """Counts the rounds of all trials."""
 
-    def __init__(self) -> None:
-        self._rounds = 0
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
 
     def add(self) -> None:
         self._rounds += 1

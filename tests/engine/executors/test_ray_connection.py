@@ -86,6 +86,13 @@ def test_options_of_ray_need_its_executor(options: dict) -> None:
     assert caught.value.keys == tuple(options)
 
 
+@pytest.mark.parametrize("gpus", [0.0, -1.0, 1.5, float("nan"), float("inf")])
+def test_share_of_a_gpu_that_ray_cannot_reserve_is_refused(gpus: float) -> None:
+    with pytest.raises(ConfigError) as caught, open_executor(ExecutorOptions("ray", ray_gpus=gpus)):
+        pass
+    assert caught.value.keys == ("ray_gpus",)
+
+
 def test_own_scaffold_task_runs_on_the_cluster(
     cluster: LoopbackCluster, free_cluster: None, tmp_path: Path
 ) -> None:

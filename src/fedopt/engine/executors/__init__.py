@@ -154,8 +154,11 @@ def _check_ray_options(options: ExecutorOptions, name: str) -> None:
     unused = [key for key, value in given.items() if value is not None and name != "ray"]
     if unused:
         raise ConfigError(f"{unused[0]} needs the executor ray, not {name}; set executor=ray", keys=unused)
-    if options.ray_gpus is not None and options.ray_gpus <= 0:
-        raise ConfigError(f"ray_gpus must be greater than 0, got {options.ray_gpus}", keys=("ray_gpus",))
+    gpus = options.ray_gpus
+    if gpus is not None and not (0 < gpus <= 1 or (gpus > 1 and float(gpus).is_integer())):
+        raise ConfigError(
+            f"ray_gpus must be between 0 and 1, or a whole number, got {gpus}", keys=("ray_gpus",)
+        )
 
 
 def _check_count(workers: int | None) -> None:

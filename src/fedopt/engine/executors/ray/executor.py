@@ -92,7 +92,7 @@ class RayExecutor:
             ) from error
         self._returned = len(problem.algorithm().returns)
         self._local, self._split = problem.local, federation.train
-        self._times = PieceTimes()
+        self._training_times, self._evaluation_times = PieceTimes(), PieceTimes()
         self._slots.load(reference, ray.put(sample), manifest_checksum(federation.source))
 
     def share(self, x: Vector) -> Vector:
@@ -104,7 +104,8 @@ class RayExecutor:
         steps = [self._local.planned_steps(int(self._split.sizes[job.client])) for job in jobs]
         slots = self._refresh().ready
         blocks = split_blocks(jobs, steps) if self._device else split_cohort(jobs, steps, slots)
-        answers = self._run([piece for block in blocks for piece in block], sent, kept)
+        pieces = [piece for block in blocks for piece in block]
+        answers = self._run(pieces, sent, kept, self._training_times)
         for block in blocks:
             if block[0].is_block:
                 for answer in next(answers):
@@ -120,7 +121,8 @@ class RayExecutor:
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        for answer in self._run(split_evaluation(jobs, self._refresh().ready), sent, kept):
+        pieces = split_evaluation(jobs, self._refresh().ready)
+        for answer in self._run(pieces, sent, kept, self._evaluation_times):
             for reply, arrays in answer:
                 yield reply, to_vectors(arrays)
 
@@ -139,13 +141,15 @@ class RayExecutor:
             self._slots.await_one()
         return self._slots
 
-    def _run(self, pieces: Sequence[Piece], sent: tuple[Vector, ...], kept: Kept) -> Iterator[Any]:
+    def _run(
+        self, pieces: Sequence[Piece], sent: tuple[Vector, ...], kept: Kept, times: PieceTimes
+    ) -> Iterator[Any]:
         """Run pieces on the slots and yield their answers in order."""
         ray, slots = import_ray(), self._slots
         assert slots is not None
         references = [ray.put(array) for array in to_arrays(sent)]
         self._broadcasts += 1
-        attempts = Attempts(pieces, _PIECES_PER_SLOT * slots.ready, self._times)
+        attempts = Attempts(pieces, _PIECES_PER_SLOT * slots.ready, times)
 
         def dispatch() -> None:
             for handle in slots.handles:

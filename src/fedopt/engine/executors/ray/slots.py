@@ -89,7 +89,7 @@ class Slots:
     def _check_limit(self) -> None:
         available = sum(map(self._capacity, live_nodes(self._ray)))
         if available == 0:
-            missing = "the GPUs that a worker reserves" if self._gpus else "a free core"
+            missing = "the GPUs that a worker reserves" if self._gpus else "a core"
             raise ClusterError(f"no node of the Ray cluster has {missing}; see `ray status`")
         if (self._limit or 1) > available:
             what = f"GPUs for {available} workers" if self._gpus else f"{available} cores"
@@ -99,7 +99,7 @@ class Slots:
             )
 
     def _capacity(self, node: Node) -> int:
-        return int(node.gpus / self._gpus) if self._gpus else node.cpus
+        return min(int(node.gpus / self._gpus), node.cpus) if self._gpus else node.cpus
 
     def use_new_nodes(self) -> None:
         """Start slots on free CPUs of all nodes, without waiting for them."""
