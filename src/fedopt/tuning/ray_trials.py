@@ -46,6 +46,9 @@ class RayTrials:
     def __init__(self, workers: int | None, address: str | None, progress: SweepProgress) -> None:
         self._workers, self._address, self._progress = workers, address, progress
         self._connection = ExitStack()
+        self._counter: Any = None  # an actor
+        self._count: Any = None  # its next answer
+        self._rounds = 0  # that it has reported
 
     def __enter__(self) -> RayTrials:
         cores = self._workers or available_cores()
@@ -59,7 +62,6 @@ class RayTrials:
                 f"{self._cores}",
                 keys=("workers",),
             )
-        self._rounds = 0  # that the counter has reported
         self._start_counter()
         options = {"num_cpus": 1, "max_retries": 0, "runtime_env": {"env_vars": ENVIRONMENT}}
         self._run_trial = self._ray.remote(_run_trial).options(**options)
@@ -115,8 +117,8 @@ class RayTrials:
         self._progress.update(self._rounds, running)
 
     def _start_counter(self) -> None:
-        self._counter: Any = self._ray.remote(_Counter).options(num_cpus=0).remote(self._rounds)
-        self._count: Any = self._counter.value.remote()
+        self._counter = self._ray.remote(_Counter).options(num_cpus=0).remote(self._rounds)
+        self._count = self._counter.value.remote()
 
     def _cancel(self, running: dict[Any, WorkItem]) -> None:
         """End the trials that are running. They write a checkpoint of the last finished round."""
