@@ -13,7 +13,7 @@ from fedopt.errors import DataError
 
 
 def test_allocation_above_the_limit_is_an_error_of_the_file(tmp_path: Path) -> None:
-    """A hundredth of 2 GB are allowed, and 256 MB are requested."""
+    """A hundredth of 2 GB is allowed, and 16 GB are requested."""
     before = resource.getrlimit(resource.RLIMIT_DATA)
     with pytest.raises(DataError, match="more than 0.0 GB of memory.*--limit-factor") as caught:
         with limited_memory(tmp_path, 0.01):
