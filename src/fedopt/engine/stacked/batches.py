@@ -163,16 +163,21 @@ class GatheredBatches:
         batches = rows_in_order(self._problem.local, self.examples[i])
         index = np.zeros((len(batches), self._width), dtype=np.int64)
         for row, batch in zip(index, batches, strict=True):
+            row[:] = batch[0]
             row[: len(batch)] = batch
         return _Rows(index, np.array([len(batch) for batch in batches]))
 
 
 def _fill_rows(index: NDArray[np.int64], order: NDArray[np.int64], size: int) -> None:
-    """Write the rows of an epoch into (batches, rows): `size` in each batch, and the rest in the last one."""
+    """Write the rows of an epoch into (batches, rows): `size` in each batch, and the rest in the last one.
+
+    The last batch is padded with its first row.
+    """
     full = len(order) // size
     if full:
         index[:full, :size] = order[: full * size].reshape(full, size)
     if full < len(index):
+        index[full] = order[full * size]
         index[full, : len(order) - full * size] = order[full * size :]
 
 
