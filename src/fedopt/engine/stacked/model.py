@@ -2,9 +2,10 @@
 
 Batches of different size are padded to a common size. A padded row is a copy of the first row and has weight
 zero in the mean loss. If the loss of a batch is one number, the mean of the losses of its rows replaces it in
-padded batches. This is exact only if rows do not depend on each other. Each step therefore also computes the
+padded batches. This is exact only if rows do not depend on each other. A step therefore also computes the
 loss of every row alone, and returns the difference to the loss of all rows, padding included, so that the
-caller can reject it. Gradients are compared too, because different losses can have equal values.
+caller can reject a padded batch. Full batches use the loss as written. Gradients are compared too, because
+different losses can have equal values.
 
 The step is traced once for each shape: `make_fx` records the tensor operations of model, loss, gradient and
 update as a graph. The graph runs without the overhead of `vmap` and autograd, or is compiled.
@@ -127,7 +128,7 @@ class _Objective(nn.Module):
         return vmap(lambda output, target: loss(output[None], target[None]).mean())(outputs, targets)
 
     def _error(self, outputs: Any, targets: Tensor, count: Tensor) -> Tensor:
-        """Return how much values and gradients of the losses of rows depend on the other rows."""
+        """Return how much values and gradients of the losses of a padded batch depend on other rows."""
         if is_per_example(self._problem.loss):
             return torch.zeros_like(count)
 
@@ -147,7 +148,8 @@ class _Objective(nn.Module):
             errors.append(_relative_error(one, other, _SMALLEST_SCALE))
         # Training has diverged if both are not finite.
         has_diverged = ~(values.mean().isfinite() | others.mean().isfinite())
-        return torch.where(has_diverged, 0.0, torch.stack(errors).max()).to(count.dtype).detach()
+        is_exact = has_diverged | (count == len(targets))  # full batches use the loss as written
+        return torch.where(is_exact, 0.0, torch.stack(errors).max()).to(count.dtype).detach()
 
 
 def _relative_error(expected: Tensor, actual: Tensor, smallest: float) -> Tensor:
