@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,13 +112,14 @@ def run_command_of(trial: Path, out: Path) -> dict[str, Any]:
 
 @contextmanager
 def started(words: list[str]) -> Iterator[subprocess.Popen[str]]:
-    """The real command in a process group of its own."""
+    """The real command in a process group of its own. SIGHUP ends it, even if the tests run under nohup."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fedopt", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_DFL),
     )
     try:
         yield process
