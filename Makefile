@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test check format screenshots soak fuzz audit lock clean
+.PHONY: demo test test-all check format screenshots soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
 	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
@@ -17,6 +17,9 @@ DEMO_SET ?= --set data.clients=100 --set client.steps=4 --set eval.every=4 --set
   --set eval.sample=1000
 
 test: check  ## Lint, type-check and test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
+
+test-all: check  ## Also run the tests that take half a minute or more
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
 
 check: $(INSTALLED)

@@ -66,7 +66,7 @@ def _sweep(out: Path) -> None:
 
 
 def _import(out: Path) -> None:
-    table = out / "table.csv"
+    table = out.parent / "table.csv"  # the directory with the faults holds only what is tested
     if not table.exists():
         with open(table.with_suffix(".part"), "w", newline="") as file:
             writer = csv.writer(file)

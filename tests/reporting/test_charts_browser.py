@@ -51,12 +51,18 @@ def find(page: Any, selector: str) -> list[Any]:
     return list(page.find_elements("css selector", selector))
 
 
+def read_all(page: Any, selector: str, value: str) -> list[str]:
+    """Read a value of all elements at once, because a chart may be drawn again between two reads."""
+    script = f"return [...document.querySelectorAll(arguments[0])].map((element) => {value})"
+    return list(page.execute_script(script, selector))
+
+
 def texts(page: Any, selector: str) -> list[str]:
-    return [element.get_attribute("textContent").strip() for element in find(page, selector)]
+    return [text.strip() for text in read_all(page, selector, "element.textContent")]
 
 
 def paths(page: Any, selector: str) -> list[str]:
-    return [element.get_attribute("d") for element in find(page, selector)]
+    return read_all(page, selector, "element.getAttribute('d')")
 
 
 def actions(page: Any) -> Any:

@@ -82,6 +82,7 @@ def test_missing_compiler_names_the_program() -> None:
     assert caught.value.program == os.environ.get("CXX", "g++")
 
 
+@pytest.mark.slow  # compiles twice without a cache
 @pytest.mark.skipif("CXX" in os.environ, reason="another compiler than g++ is used")
 def test_second_process_does_not_call_the_compiler(tmp_path: Path) -> None:
     calls, compiler = tmp_path / "calls", tmp_path / "g++"

@@ -97,6 +97,7 @@ def other_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow  # starts four nodes with other environments
 def test_differences_of_all_nodes_are_in_one_message(
     cluster: LoopbackCluster,
     on_ray: RayExecutor,
