@@ -22,7 +22,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from math import ceil, log2
 from pathlib import Path
 from statistics import median
@@ -32,7 +31,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.environment import describe_origin, measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import build_workload
 from fedopt.engine.executors.ray.connection import connected
@@ -136,13 +135,12 @@ def predict(
 
 
 def format_table(result: dict[str, Any]) -> list[str]:
-    machine, model = result["machine"], Fit(**result["fit"])
+    model = Fit(**result["fit"])
     headings = [f"`{curve['task']}`, {curve['cohort']:,} clients" for curve in result["curves"]]
     steps = ", ".join(f"{1e3 * value:.1f} ms (`{task}`)" for task, value in model.per_step.items())
     lines = [
         "",
-        f"{result['date']}, commit {result['commit'] or 'unknown'}, {machine['cpu']} with {machine['cores']} "
-        f"cores, torch {machine['torch']}. Fitted to {len(result['points'])} measured rounds: a step takes "
+        f"{describe_origin(result)}. Fitted to {len(result['points'])} measured rounds: a step takes "
         f"{steps}, an answered megabyte {1e9 * model.per_answered_byte:.2f} ms on the driver; largest "
         f"relative error {100 * model.error:.0f} %. Assumed: {result['network']:g} Gbit/s, "
         f"{WORKERS_PER_NODE} workers per node, {STEPS} steps per client.",
@@ -205,9 +203,7 @@ def main(words: Sequence[str] | None = None) -> None:
         terms = {term: [row[term] for row in rows] for term in TERMS}
         curves.append({"task": task, "cohort": cohort, "terms": terms})
     result = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": current_commit(),
-        "machine": describe_machine(),
+        **measurement_origin(),
         "network": options.network,
         "points": [point._asdict() for point in points],
         "fit": model._asdict(),
@@ -217,7 +213,8 @@ def main(words: Sequence[str] | None = None) -> None:
         write_atomically(options.out, json.dumps(result, indent=1) + "\n")
     lines = format_table(result)
     if block:
-        block.write(lines)
+        figure = "![Predicted seconds per round against workers](figures/cluster_cost_model.svg)"
+        block.write([*lines, "", figure])
         draw_figure(result, options.write.parent / "figures" / "cluster_cost_model.svg")
     print("\n".join(lines))
 

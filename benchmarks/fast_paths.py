@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from fedopt.algorithms.base import Round
 from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.environment import describe_origin, measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import build_workload
 from fedopt.engine.allocation import ENVIRONMENT
@@ -198,10 +198,8 @@ def measure(repeats: int) -> list[Comparison]:
 
 
 def table(results: list[Comparison]) -> list[str]:
-    machine = describe_machine()
     return [
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
-        f"{machine['cpu']}, torch {machine['torch']}, one thread; `python benchmarks/fast_paths.py`. Clients "
+        f"{describe_origin(measurement_origin())}, one thread; `python benchmarks/fast_paths.py`. Clients "
         f"and networks take up to {STEPS} steps; rounds are those of the paper, on two workers.",
         "",
         "| fast path | measured on | plain | fast | ratio |",

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.environment import measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.memory import PeakMemory, process_tree, total_megabytes
 from fedopt.files import write_atomically
@@ -262,12 +262,7 @@ def main(words: Sequence[str] | None = None) -> None:
     result: dict[str, Any] = {"axes": {}}
     if options.out and options.out.exists():
         result = json.loads(options.out.read_text())
-    result |= {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "commit": current_commit(),
-        "machine": describe_machine(),
-        "repeats": options.repeats,
-    }
+    result |= {**measurement_origin(), "repeats": options.repeats}
     for name in names:
         print(name, file=sys.stderr, flush=True)
         if name == "rounds":

@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.environment import describe_origin, measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.memory import process_tree, total_megabytes
 
@@ -122,10 +122,8 @@ def main() -> None:
     if unknown := [name for name in options.names if name not in LOADS]:
         parser.error(f"unknown load {unknown[0]!r}; allowed: {'; '.join(LOADS)}")
     block = MarkedBlock(options.write, "load") if options.write else None
-    machine = describe_machine()
     lines = [
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
-        f"{machine['cpu']} with {machine['cores']} cores, torch {machine['torch']}, two workers.",
+        f"{describe_origin(measurement_origin())}, two workers.",
         "",
         "| load | duration | memory, MB | open files | threads | shared memory, MB |",
         "|---|---:|---:|---:|---:|---:|",

@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,7 +29,7 @@ import numpy as np
 import torch
 
 from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.environment import describe_origin, measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import BenchmarkWorkload, build_workload
 from fedopt.engine.aggregate import BlockSum
@@ -145,11 +144,10 @@ def _kill_node(raylet: int) -> None:
 
 
 def format_table(result: dict[str, Any]) -> list[str]:
-    machine, killed = result["machine"], result["killed"]
+    killed = result["killed"]
     lines = [
         "",
-        f"{result['date']}, commit {result['commit'] or 'unknown'}, {machine['cpu']} with {machine['cores']} "
-        f"cores, torch {machine['torch']}, Ray {result['ray']}; {WORKERS} workers, medians of "
+        f"{describe_origin(result)}, Ray {result['ray']}; {WORKERS} workers, medians of "
         f"{result['repeats']} rounds of each executor in alternation.",
         "",
         "| task | clients | vector | `processes` | `ray` | ray / processes (quartiles) | sent per round | "
@@ -200,9 +198,7 @@ def main(words: Sequence[str] | None = None) -> None:
         rows = [compare(workload, options.repeats) for workload in workloads]
         killed = kill_a_node(workloads[0], max(options.repeats // 3, 1))
     result = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "commit": current_commit(),
-        "machine": describe_machine(),
+        **measurement_origin(),
         "ray": import_ray().__version__,
         "repeats": options.repeats,
         "tasks": rows,

@@ -25,11 +25,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from fedopt.bench.command import bench
 from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import current_commit, describe_machine
+from fedopt.bench.environment import describe_origin, measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.result_table import executor_rows
 from fedopt.bench.workload import build_workload
@@ -170,12 +169,7 @@ def main() -> None:
     if unknown := set(options.parts) - set(parts):
         parser.error(f"unknown part {min(unknown)!r}; allowed: {', '.join(parts)}")
     block = MarkedBlock(options.write, "small models") if options.write else None
-    machine: dict[str, Any] = describe_machine()
-    lines = [
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, commit {current_commit() or 'unknown'}, "
-        f"{machine['cpu']} with {machine['cores']} cores, torch {machine['torch']}; "
-        f"medians of {options.repeats} repeats."
-    ]
+    lines = [f"{describe_origin(measurement_origin())}; medians of {options.repeats} repeats."]
     for name in options.parts or parts:
         log(name)
         lines += ["", f"**{name.capitalize()}**", "", *parts[name](options.repeats)]

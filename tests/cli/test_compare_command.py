@@ -11,20 +11,15 @@ import pytest
 from typed import Done, fedopt, refused, small_command, temporary_files
 
 
+def run_compare(out: Path, *more: str) -> Done:
+    words = ("--algorithms", "fedavg, fedyogi", "--rounds", "2", "--set", "fedyogi:server.lr=0.05")
+    return fedopt(*small_command("compare", *words, "--out", out, *more))
+
+
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Done]:
     out = tmp_path_factory.mktemp("compare")
-    words = (
-        "--algorithms",
-        "fedavg, fedyogi",
-        "--rounds",
-        "2",
-        "--set",
-        "fedyogi:server.lr=0.05",
-        "--out",
-        out,
-    )
-    return out, fedopt(*small_command("compare", *words))
+    return out, run_compare(out)
 
 
 def test_compare_prints_a_table_and_the_report(compared: tuple[Path, Done]) -> None:
@@ -44,22 +39,12 @@ def test_compare_prints_a_table_and_the_report(compared: tuple[Path, Done]) -> N
 
 def test_papers_rule_ranks_by_the_mean(compared: tuple[Path, Done]) -> None:
     out, done = compared
-    again = (
-        "--algorithms",
-        "fedavg, fedyogi",
-        "--rounds",
-        "2",
-        "--set",
-        "fedyogi:server.lr=0.05",
-        "--out",
-        out,
-    )
-    ranked = fedopt(*small_command("compare", *again, "--rule", "paper"))
+    ranked = run_compare(out, "--rule", "paper")
     assert (
         "at round 2" in done.out.splitlines()[0] and "as mean of all 2 rounds" in ranked.out.splitlines()[0]
     )
     assert "as mean of all 2 rounds" in (out / "report.html").read_text().replace("\xa0", " ")
-    refused(fedopt(*small_command("compare", *again, "--rule", "mean")), "rule", "allowed: last, paper")
+    refused(run_compare(out, "--rule", "mean"), "rule", "allowed: last, paper")
 
 
 def test_compare_writes_a_directory_per_algorithm(compared: tuple[Path, Done]) -> None:
@@ -84,17 +69,7 @@ def test_report_is_self_contained(compared: tuple[Path, Done]) -> None:
 
 def test_repeated_compare_finds_its_runs_finished(compared: tuple[Path, Done]) -> None:
     out, _ = compared
-    words = (
-        "--algorithms",
-        "fedavg,fedyogi",
-        "--rounds",
-        "2",
-        "--set",
-        "fedyogi:server.lr=0.05",
-        "--out",
-        out,
-    )
-    done = fedopt(*small_command("compare", "--json", *words))
+    done = run_compare(out, "--json")
     assert done.err.count("is finished: 2 rounds") == 2
     printed = json.loads(done.out)
     assert [run["algorithm"] for run in printed["runs"]] == ["fedavg", "fedyogi"]

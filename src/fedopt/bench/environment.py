@@ -1,9 +1,11 @@
-"""Commit and machine that measurements belong to."""
+"""Date, commit and machine of a measurement."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +45,26 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def measurement_origin() -> dict[str, Any]:
+    """Return date, commit and machine of a measurement that is made now."""
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": current_commit(),
+        "machine": describe_machine(),
+    }
+
+
+def describe_origin(origin: Mapping[str, Any]) -> str:
+    """Return the beginning of a sentence about measurements.
+
+    >>> machine = {"cpu": "EPYC", "cores": 2, "torch": "2.13.0"}
+    >>> describe_origin({"date": "2026-11-16", "commit": "edefbae", "machine": machine})
+    '2026-11-16, commit edefbae, EPYC with 2 cores, torch 2.13.0'
+    """
+    commit, machine = origin["commit"] or "unknown", origin["machine"]
+    return (
+        f"{origin['date']}, commit {commit}, {machine['cpu']} with {machine['cores']} cores, "
+        f"torch {machine['torch']}"
+    )

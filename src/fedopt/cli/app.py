@@ -72,7 +72,7 @@ def main() -> None:
             if signals.exit_code is None and streams.exit_code is None:
                 raise
         if signals.exit_code is not None:
-            with suppress(KeyboardInterrupt):  # nobody may read the message
+            with suppress(KeyboardInterrupt):  # the other end of a pipe may be closed
                 typer.echo(f"interrupted; {_describe_rerun()}", err=True)
     exit_code = signals.exit_code or streams.exit_code
     if exit_code is not None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from fedopt.errors import MissingExtra, RemoteDirectoryError, missing_extra
 from fedopt.remote.location import RemoteUrl
 
-# A host that does not answer is given up after a minute: two attempts of 30 seconds.
+# A host that does not answer is an error after a minute: two attempts of 30 seconds.
 _S3 = {"config_kwargs": {"connect_timeout": 10, "read_timeout": 30, "retries": {"max_attempts": 0}}}
 _S3_ATTEMPTS = 2
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": _S3, "s3a": _S3}

@@ -7,6 +7,7 @@ percentage points of the highest, the one with the highest last accuracy.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -56,6 +57,17 @@ def _unchanged(examples: tuple[Tensor, ...], rng: np.random.Generator | None) ->
     return inputs, labels
 
 
+def _settings(rates: Mapping[str, Rates]) -> TaskSettings:
+    return TaskSettings(
+        rounds=200,
+        clients_per_round=10,
+        batch_size=10,
+        client_grid=LogRange(-3, 0),
+        server_grid=LogRange(-2, 0.5),
+        rates=rates,
+    )
+
+
 SYNTHETIC_LR = Task(
     name="synthetic_lr",
     what="classify generated vectors of 60 numbers into 10 classes, logistic regression",
@@ -64,19 +76,14 @@ SYNTHETIC_LR = Task(
     prepare=_unchanged,
     loss=cross_entropy,
     metrics={"accuracy": accuracy},
-    settings=TaskSettings(
-        rounds=200,
-        clients_per_round=10,
-        batch_size=10,
-        client_grid=LogRange(-3, 0),
-        server_grid=LogRange(-2, 0.5),
-        rates={
+    settings=_settings(
+        {
             "fedadagrad": Rates(-2, -1, -3),
             "fedadam": Rates(-1.5, -1.5, -3),
             "fedyogi": Rates(-1.5, -1.5, -3),
             "fedavgm": Rates(-2, 0),
             "fedavg": Rates(-1.5, 0),
-        },
+        }
     ),
 )
 
@@ -88,18 +95,13 @@ SYNTHETIC_MLP = Task(
     prepare=_unchanged,
     loss=cross_entropy,
     metrics={"accuracy": accuracy},
-    settings=TaskSettings(
-        rounds=200,
-        clients_per_round=10,
-        batch_size=10,
-        client_grid=LogRange(-3, 0),
-        server_grid=LogRange(-2, 0.5),
-        rates={
+    settings=_settings(
+        {
             "fedadagrad": Rates(-1, -1, -3),
             "fedadam": Rates(-1, -1.5, -3),
             "fedyogi": Rates(-1, -1.5, -3),
             "fedavgm": Rates(-1, -0.5),
             "fedavg": Rates(-1, 0),
-        },
+        }
     ),
 )

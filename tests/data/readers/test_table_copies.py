@@ -25,27 +25,19 @@ def import_table(path: Path, to: Path, columns: TableColumns = COLUMNS, **option
     return import_dataset("own", [path], to, ImportOptions(columns=columns, **options))
 
 
-def test_csv_and_parquet_of_one_directory_are_not_merged(places) -> None:
-    TABLE.to_csv(places.source / "t.csv", index=False)
-    TABLE.to_parquet(places.source / "t.parquet")
+@pytest.mark.parametrize(
+    ("first", "second"), [("t.csv", "t.parquet"), ("t.csv", "t.tsv"), ("csv/t.csv", "parquet/t.parquet")]
+)
+def test_one_table_in_two_formats_is_not_merged(first: str, second: str, places) -> None:
+    for name in (first, second):
+        file = places.source / name
+        file.parent.mkdir(exist_ok=True)
+        if file.suffix == ".parquet":
+            TABLE.to_parquet(file)
+        else:
+            TABLE.to_csv(file, index=False, sep="\t" if file.suffix == ".tsv" else ",")
     error = rejected_import("own", places.source, places.to, columns=COLUMNS)
-    assert error.path == places.source / "t.parquet" and "t.csv" in str(error)
-
-
-def test_csv_and_tsv_of_one_directory_are_not_merged(places) -> None:
-    TABLE.to_csv(places.source / "t.csv", index=False)
-    TABLE.to_csv(places.source / "t.tsv", index=False, sep="\t")
-    error = rejected_import("own", places.source, places.to, columns=COLUMNS)
-    assert error.path == places.source / "t.tsv" and "t.csv" in str(error)
-
-
-def test_formats_in_their_own_directories_are_not_merged(places) -> None:
-    for name in ("csv", "parquet"):
-        (places.source / name).mkdir()
-    TABLE.to_csv(places.source / "csv/t.csv", index=False)
-    TABLE.to_parquet(places.source / "parquet/t.parquet")
-    error = rejected_import("own", places.source, places.to, columns=COLUMNS)
-    assert error.path == places.source / "parquet/t.parquet" and "t.csv" in str(error)
+    assert error.path == places.source / second and "t.csv" in str(error)
 
 
 def test_train_and_test_may_have_different_formats(places) -> None:
