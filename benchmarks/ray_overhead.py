@@ -53,9 +53,9 @@ class Traffic:
         """Count the vectors of all Ray executors in the block."""
         run = ray_executor.RayExecutor._run
 
-        def counted(executor: Any, pieces: Any, sent: Any, kept: Any) -> Iterator[Any]:
+        def counted(executor: Any, pieces: Any, sent: Any, *others: Any) -> Iterator[Any]:
             self.sent += sum(vector.nbytes for vector in sent)
-            for answer in run(executor, pieces, sent, kept):
+            for answer in run(executor, pieces, sent, *others):
                 self.received += size_of(answer)
                 yield answer
 
