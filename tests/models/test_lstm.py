@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedopt.models.flat import Flat
 from fedopt.models.linear import TagRegression
-from fedopt.models.lstm import LSTM, NextCharacter, NextWord
+from fedopt.models.lstm import LSTM, PADDING, NextCharacter, NextWord
 from fedopt.models.resnet import ResNet18
 
 
@@ -67,8 +67,8 @@ def sigmoid(z: Array) -> Array:
     return 1 / (1 + np.exp(-z))
 
 
-def keras_lstm(x: Array, mask: NDArray[np.bool_], w: Mapping[str, Array]) -> Array:
-    """Compute one layer step by step; masked steps keep state and output."""
+def keras_lstm(x: Array, mask: NDArray[np.bool_], w: Mapping[str, Array], padding: str) -> Array:
+    """Compute one layer step by step; masked steps keep the state and repeat the output, or it is zero."""
     units = w["recurrent"].shape[1]
     h, c, out = np.zeros((len(x), units)), np.zeros((len(x), units)), []
     last = np.zeros_like(h)
@@ -79,7 +79,7 @@ def keras_lstm(x: Array, mask: NDArray[np.bool_], w: Mapping[str, Array]) -> Arr
         new_h = sigmoid(o) * np.tanh(new_c)
         on = mask[:, t, None]
         h, c, last = np.where(on, new_h, h), np.where(on, new_c, c), np.where(on, new_h, last)
-        out.append(last)
+        out.append(last if padding == "repeat" else np.where(on, new_h, 0))
     return np.stack(out, axis=1)
 
 
@@ -91,12 +91,12 @@ def layer(weights: Mapping[str, Array], name: str) -> dict[str, Array]:
     return {key.removeprefix(f"{name}."): w for key, w in weights.items() if key.startswith(f"{name}.")}
 
 
-def keras_network(weights: Mapping[str, Array], tokens: NDArray[np.int64]) -> Array:
+def keras_network(weights: Mapping[str, Array], tokens: NDArray[np.int64], padding: str) -> Array:
     """Compute a network from its weights: embedding, one or two LSTMs, one or two dense layers."""
     h, mask = weights["embedding.weight"][tokens], tokens != 0
     for name in ("lstm", "lstm1", "lstm2"):
         if found := layer(weights, name):
-            h = keras_lstm(h, mask, found)
+            h = keras_lstm(h, mask, found, padding)
     for name in ("projection", "dense"):
         if found := layer(weights, name):
             h = h @ found["weight"].T + found["bias"]
@@ -124,21 +124,25 @@ def shaken(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize(("build", "options"), SMALL, ids=["characters", "words"])
+@pytest.mark.parametrize("padding", PADDING)
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_recurrent_network_equals_the_equations_of_keras(
-    build: type[nn.Module], options: dict[str, int], mode: str
+    build: type[nn.Module], options: dict[str, int], mode: str, padding: str
 ) -> None:
-    model = shaken(build(**options)).train(mode == "train")
+    model = shaken(build(**options, padding=padding)).train(mode == "train")
     tokens = padded_tokens(6, 9, options["vocabulary"])
-    expected = torch.tensor(keras_network(weights_of(model), tokens.numpy()))
+    expected = torch.tensor(keras_network(weights_of(model), tokens.numpy(), padding))
     torch.testing.assert_close(model(tokens).double(), expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model.double()(tokens), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("build", "options"), SMALL, ids=["characters", "words"])
-def test_gradients_of_recurrent_network_equal_keras(build: type[nn.Module], options: dict[str, int]) -> None:
+@pytest.mark.parametrize("padding", PADDING)
+def test_gradients_of_recurrent_network_equal_keras(
+    build: type[nn.Module], options: dict[str, int], padding: str
+) -> None:
     """Central differences of the equations along random directions; the loss counts padded steps too."""
-    model = shaken(build(**options)).double()
+    model = shaken(build(**options, padding=padding)).double()
     tokens = padded_tokens(4, 6, options["vocabulary"])
     blame = torch.randn(4, 6, options["vocabulary"], dtype=torch.float64)
     gradients = torch.autograd.grad((model(tokens) * blame).sum(), list(model.parameters()))
@@ -146,11 +150,22 @@ def test_gradients_of_recurrent_network_equal_keras(build: type[nn.Module], opti
     for (name, w), gradient in zip(weights.items(), gradients, strict=True):
         direction = torch.randn(w.shape, dtype=torch.float64).numpy()
         ahead, behind = (
-            (keras_network(weights | {name: w + step * direction}, tokens.numpy()) * blame.numpy()).sum()
+            (
+                keras_network(weights | {name: w + step * direction}, tokens.numpy(), padding) * blame.numpy()
+            ).sum()
             for step in (1e-5, -1e-5)
         )
         along = (gradient.numpy() * direction).sum()
         assert along == pytest.approx((ahead - behind) / 2e-5, rel=1e-6, abs=1e-7), name
+
+
+def test_zero_padding_gives_the_bias_of_the_last_layer() -> None:
+    """By hand: at padding the dense layer sees zeros, so its output is its bias."""
+    model = shaken(NextCharacter(vocabulary=3, width=1, units=1, padding="zero"))
+    outputs = model(torch.tensor([[1, 2, 0, 0]]))
+    bias = model.get_submodule("dense").bias
+    assert torch.equal(outputs[0, 2], bias) and torch.equal(outputs[0, 3], bias)
+    assert not torch.equal(outputs[0, 1], bias)
 
 
 def test_padding_does_not_change_earlier_outputs() -> None:

@@ -101,6 +101,14 @@ def test_hash_does_not_depend_on_the_frequency_of_evaluations() -> None:
     assert often.identity() == resolve(CR, "fedavg", {"rounds": 8}).identity()
 
 
+def test_hash_of_runs_that_did_not_record_the_padding_is_unchanged() -> None:
+    repeat, zero = (resolve(TASKS["shakespeare"], "fedavg", {"model.padding": p}) for p in ("repeat", "zero"))
+    document = repeat.document()
+    del document["model"]["padding"]  # as an earlier version wrote it
+    assert from_document(document).identity() == repeat.identity()
+    assert zero.short_hash() != repeat.short_hash()
+
+
 def test_hash_depends_on_all_other_keys() -> None:
     changes = {"client.optimizer": "adam", "server.optimizer": "adabound"}
     changes |= {"client.schedule": "staircase", "server.schedule": "plateau"}

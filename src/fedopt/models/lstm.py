@@ -1,8 +1,9 @@
 """The two recurrent networks with the LSTM of Keras: one bias vector, and masked padding.
 
-Keras masks the token 0: the state does not change at such a step, and the last output is repeated. In these
-tasks padding only follows the text. The fused kernel therefore runs over the padding, and its outputs there
-are replaced by the last output before it. This is exact and costs little.
+Keras masks the token 0: the state does not change at such a step. On a CPU the last output is repeated there,
+on a GPU (cuDNN) the output is zero; `padding` selects one of them. In these tasks padding only follows the
+text. The fused kernel therefore runs over the padding, and its outputs there are replaced. This is exact and
+costs little.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedopt.models.keras import dense, embedding, he_normal_
+
+PADDING = ("repeat", "zero")  # outputs of the last recurrent layer at padding
 
 
 class LSTM(nn.Module):
@@ -70,13 +73,25 @@ def repeat_last(outputs: Tensor, tokens: Tensor) -> Tensor:
     return outputs.gather(1, source.unsqueeze(-1).expand(-1, -1, outputs.shape[-1]))
 
 
+def zero_padding(outputs: Tensor, tokens: Tensor) -> Tensor:
+    """Replace outputs at padding by zero: (B, T, F), (B, T) -> (B, T, F).
+
+    >>> zero_padding(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[7, 5, 0]])).flatten().tolist()
+    [1.0, 2.0, 0.0]
+    """
+    return outputs * (tokens != 0).unsqueeze(-1)
+
+
 class NextCharacter(nn.Module):
     """Shakespeare: embedding 8, two LSTMs of 256, dense 90; 820,522 parameters."""
 
     each_layer_once = True
 
-    def __init__(self, *, vocabulary: int = 90, width: int = 8, units: int = 256) -> None:
+    def __init__(
+        self, *, vocabulary: int = 90, width: int = 8, units: int = 256, padding: str = PADDING[0]
+    ) -> None:
         super().__init__()
+        self.padding = padding
         self.embedding = embedding(vocabulary, width)
         self.lstm1 = LSTM(width, units, he_normal_)
         self.lstm2 = LSTM(units, units, he_normal_)
@@ -84,26 +99,36 @@ class NextCharacter(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:  # (B, T) -> (B, T, vocabulary)
         h = self.lstm2(self.lstm1(self.embedding(tokens)))
-        logits: Tensor = self.dense(repeat_last(h, tokens))
+        h = repeat_last(h, tokens) if self.padding == "repeat" else zero_padding(h, tokens)
+        logits: Tensor = self.dense(h)
         return logits
 
 
 class NextWord(nn.Module):
     """Stack Overflow: embedding 96, LSTM of 670, dense 96, dense 10,004; 4,050,748 parameters.
 
-    The dense layers act on each step separately, so the padding is replaced where the outputs are narrowest.
+    The dense layers act on each step separately, so the last output is repeated where the outputs are
+    narrowest.
     """
 
     each_layer_once = True
 
-    def __init__(self, *, vocabulary: int = 10_004, width: int = 96, units: int = 670) -> None:
+    def __init__(
+        self, *, vocabulary: int = 10_004, width: int = 96, units: int = 670, padding: str = PADDING[0]
+    ) -> None:
         super().__init__()
+        self.padding = padding
         self.embedding = embedding(vocabulary, width)
         self.lstm = LSTM(width, units, nn.init.xavier_uniform_)
         self.projection = dense(units, width)
         self.dense = dense(width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:  # (B, T) -> (B, T, vocabulary)
-        h = self.projection(self.lstm(self.embedding(tokens)))
-        logits: Tensor = self.dense(repeat_last(h, tokens))
+        h = self.lstm(self.embedding(tokens))
+        if self.padding == "zero":
+            h = zero_padding(h, tokens)
+        h = self.projection(h)
+        if self.padding == "repeat":
+            h = repeat_last(h, tokens)
+        logits: Tensor = self.dense(h)
         return logits

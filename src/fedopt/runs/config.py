@@ -27,6 +27,7 @@ from fedopt.errors import RunDirectoryError
 
 Index = Annotated[int, Ge(0)]
 _CONSTANT_FREQUENCY = {"every": 50, "last_every": 10}
+_ADDED_LATER = {"padding": "repeat"}  # options of models, with what earlier versions did
 
 
 class Section(BaseModel):
@@ -107,10 +108,12 @@ class Config(Section):
         """All keys that influence training or the meaning of its numbers.
 
         `rounds` and `stop` decide only how long a run is, `eval.every` and `eval.last_every` only how often
-        it is evaluated. The latter have constant values here, so that hashes of earlier versions are valid.
+        it is evaluated. The latter have constant values here, and options that were added later are left out
+        if they have their default, so that directories and hashes of earlier versions are valid.
         """
         document = {key: value for key, value in self.document().items() if key not in ("rounds", "stop")}
-        return document | {"eval": document["eval"] | _CONSTANT_FREQUENCY}
+        model = {name: value for name, value in self.model.items() if _ADDED_LATER.get(name) != value}
+        return document | {"model": model, "eval": document["eval"] | _CONSTANT_FREQUENCY}
 
     def short_hash(self, digits: int = 6, *, ignore: Collection[str] = ()) -> str:
         """A hash of the identity without the keys in `ignore`."""

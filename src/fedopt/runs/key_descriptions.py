@@ -76,6 +76,7 @@ DESCRIPTIONS = {
     "model.vocabulary": "Number of characters or words.",
     "model.width": "Dimension of the embedding.",
     "model.units": "Number of units of a recurrent layer.",
+    "model.padding": "Outputs of a recurrent layer at padding: repeat the last one, or zero.",
     "model.hidden": "Number of units of the hidden layer.",
     "model.tags": "Number of tags that are predicted.",
     "eval.every": "Number of rounds between evaluations; the default gives a short run about twenty.",

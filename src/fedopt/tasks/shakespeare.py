@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedopt.data import Arrays, Federation, text
 from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import shakespeare as synthetic_shakespeare
-from fedopt.models.lstm import NextCharacter
+from fedopt.models.lstm import PADDING, NextCharacter
 from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.task_data import ColumnSplit, encode_federation, open_splits, ragged_column
 from fedopt.tasks.text_metrics import count_target_tokens, shift_tokens, token_accuracy, token_loss
@@ -57,6 +57,7 @@ SHAKESPEARE = Task(
     what="predict the next character of a role's speech, two LSTM layers",
     federation=shakespeare,
     model=NextCharacter,
+    choices={"model.padding": PADDING},
     prepare=shift_tokens,
     loss=token_loss,
     metrics={"accuracy": token_accuracy},

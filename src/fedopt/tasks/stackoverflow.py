@@ -16,7 +16,7 @@ from fedopt.data.synthetic import stackoverflow as synthetic_stackoverflow
 from fedopt.data.text import PAD, TAGS, WORDS
 from fedopt.errors import ConfigError
 from fedopt.models.linear import TagRegression
-from fedopt.models.lstm import NextWord
+from fedopt.models.lstm import PADDING, NextWord
 from fedopt.tasks.base import LogRange, PaperSettings, Rates, Task
 from fedopt.tasks.batch import Batch
 from fedopt.tasks.task_data import ColumnSplit, encode_federation, open_splits, ragged_column
@@ -76,6 +76,7 @@ SO_NWP = Task(
     what="predict the next word of a sentence, LSTM",
     federation=next_word,
     model=NextWord,
+    choices={"model.padding": PADDING},
     prepare=shift_tokens,
     loss=token_loss,
     metrics={
