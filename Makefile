@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all check format screenshots soak fuzz audit lock clean
+.PHONY: demo test test-all check format docs screenshots soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
 	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
@@ -30,6 +30,12 @@ check: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## Build the documentation site in site/
+	$(PIP) -c constraints.txt -e '.[docs]'
+	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo 'to read: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site'
 
 # Images of the pages for docs/pages.md: trains the demo, a sweep and a reproduction, minutes.
 screenshots: $(INSTALLED)

@@ -7,101 +7,11 @@ python docs/generate.py --check    # exit with 1 if a document is out of date
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from pathlib import Path
 
-from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, keywords
-from fedopt.algorithms.schedules import SCHEDULES
-from fedopt.cli.listings import result_text
-from fedopt.tasks import PAPER_TASKS, TASKS, Task
-from fedopt.tasks.base import TaskSettings
-
-ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "docs/tasks.md")
-
-
-def embed_example(example: str) -> str:
-    return f"```python\n{(ROOT / 'examples' / example).read_text()}```"
-
-
-def format_table(*rows: tuple[object, ...]) -> str:
-    header, *body = [f"| {' | '.join(map(str, row))} |" for row in rows]
-    return "\n".join([header, "|" + "---|" * len(rows[0]), *body])
-
-
-def list_algorithms() -> str:
-    rows = [(f"`{name}`", entry.what, entry.paper) for name, entry in ALGORITHMS.items()]
-    names = ", ".join(f"`{name}`" for name in OPTIMIZERS)
-    return (
-        format_table(("name", "description", "in the paper"), *rows)
-        + f"\n\nOptimizers for clients and the server: {names}. Learning-rate schedules for both: "
-        + ", ".join(f"`{name}`" for name in SCHEDULES)
-        + ", each with optional linear warm-up."
-    )
-
-
-def list_tasks() -> str:
-    """List the paper's tasks."""
-    rows: list[tuple[object, ...]] = []
-    for task in PAPER_TASKS.values():
-        known = _settings(task)
-        d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
-        numbers = (f"{known.rounds:,}", known.clients_per_round, known.batch_size)
-        rows.append((f"`{task.name}`", task.what, f"{d:,}", task.metric, *numbers))
-    header = ("name", "description", "parameters", "metric", "rounds", "clients per round", "batch size")
-    return format_table(header, *rows)
-
-
-def _settings(task: Task) -> TaskSettings:
-    assert task.settings is not None
-    return task.settings
-
-
-def _join_rates(values: Iterable[float | None]) -> str:
-    return " / ".join(f"{value:g}" for value in values if value is not None)
-
-
-def _describe_metrics(task: Task) -> str:
-    better = f"{task.better} is better"
-    if len(task.metrics) == 1:
-        return f"Metric: {task.metric} ({better})."
-    return f"Metrics: {', '.join(task.metrics)} ({better}). The main metric is {task.metric}."
-
-
-def describe_paper_tasks() -> str:
-    """Describe the paper's settings, best rates and results of its tasks."""
-    return "\n\n".join(map(_describe_task, PAPER_TASKS.values()))
-
-
-def describe_other_tasks() -> str:
-    """Describe settings and best rates of the tasks that are not in the paper."""
-    return "\n\n".join(_describe_task(task) for task in TASKS.values() if task.paper is None)
-
-
-def _describe_task(task: Task) -> str:
-    known = _settings(task)
-    grids = {"client_lr": known.client_grid, "server_lr": known.server_grid, "tau": known.tau_grid}
-    grid = ", ".join(f"{name}={g.first:g}:{g.last:g}:{g.step:g}" for name, g in grids.items())
-    factories = {"data": task.federation, "model": task.model, "loss": task.loss}
-    keys = [f"`{part}.{key}`" for part, factory in factories.items() for key in keywords(factory)]
-    keys += [f"`data.{key}`" for key in keywords(task.prepare)]
-    rows: list[tuple[object, ...]] = [
-        ("best rates (log10): client / server / tau", *map(_join_rates, known.rates.values()))
-    ]
-    if task.paper is not None:
-        results = [result_text(task, task.paper.results[name]) for name in known.rates]
-        rows.append(("result in the paper", *results))
-    return "\n\n".join(
-        (
-            f"## `{task.name}`",
-            f"{task.what[0].upper()}{task.what[1:]}. {_describe_metrics(task)} The loss of a batch is the "
-            f"{task.reduction} over its examples. {known.rounds:,} rounds, {known.clients_per_round} "
-            f"clients per round, batch size {known.batch_size}.",
-            f"Grid (log10): `{grid}`. Configuration keys: {', '.join(keys)}.",
-            format_table(("", *known.rates), *rows),
-        )
-    )
-
+from generators.algorithm_lines import list_lines, quote_client, quote_server
+from generators.markdown import ROOT, embed_example
+from generators.reference import example_configuration, list_commands, list_keys
+from generators.registries import describe_other_tasks, describe_paper_tasks, list_algorithms, list_tasks
 
 GENERATORS = {
     "settings": describe_paper_tasks,
@@ -110,6 +20,12 @@ GENERATORS = {
     "my_algorithm": lambda: embed_example("my_algorithm.py"),
     "algorithms": list_algorithms,
     "tasks": list_tasks,
+    "keys": list_keys,
+    "example configuration": example_configuration,
+    "commands": list_commands,
+    "algorithm 2": list_lines,
+    "client": quote_client,
+    "server": quote_server,
 }
 
 
@@ -125,11 +41,10 @@ def update(text: str) -> str:
 
 def main() -> None:
     stale = []
-    for name in DOCUMENTS:
-        path = ROOT / name
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         before, after = path.read_text(), update(path.read_text())
         if before != after:
-            stale.append(name)
+            stale.append(str(path.relative_to(ROOT)))
             if "--check" not in sys.argv:
                 path.write_text(after)
     if stale and "--check" in sys.argv:
