@@ -199,8 +199,9 @@ def test_lstm_is_initialised_as_in_keras(build: Callable[[], LSTM], bound: float
 
 def test_embeddings_and_dense_layers_are_initialised_as_in_keras() -> None:
     model = NextWord()
-    assert 0.0499 < float(model.embedding.weight.detach().abs().max()) <= 0.05
+    assert 0.0499 < float(model.embedding.weight.detach().abs().max()) <= np.float32(0.05)
     assert model.embedding.weight[0].any()  # the padding has a row
     for dense, fans in ((model.projection, 670 + 96), (model.dense, 96 + 10_004)):
-        assert 0.99 * sqrt(6 / fans) < float(dense.weight.detach().abs().max()) <= sqrt(6 / fans)
+        largest = float(dense.weight.detach().abs().max())
+        assert 0.99 * sqrt(6 / fans) < largest <= np.float32(sqrt(6 / fans))
         assert not dense.bias.any()
