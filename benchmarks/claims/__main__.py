@@ -1,0 +1,50 @@
+"""Run what is missing, store results, write the page: python -m claims {list,run,collect,verify,page}."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+from claims.plan import plan_entries
+from claims.results import load_results
+from claims.runner import collect, is_complete, run_missing, verify
+
+
+def main() -> int:
+    """Parse the command line and run one command."""
+    parser = argparse.ArgumentParser(prog="python -m claims", description=__doc__)
+    parser.add_argument("command", choices=("list", "run", "collect", "verify", "page"))
+    parser.add_argument("--only", default="", help="regular expression for the names of entries")
+    parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="directory of data and runs")
+    parser.add_argument("--commit", default="", help="collect: the version that computed the runs")
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    if options.command == "page":
+        from claims.page import write_page  # imports matplotlib
+
+        print(write_page(load_results()))
+        return 0
+    if options.command == "run":
+        return 1 if run_missing(options.work, options.only, _log) else 0
+    results = load_results()
+    entries = [e for e in plan_entries(results) if re.search(options.only, e.name)]
+    for entry in entries:
+        if options.command == "list":
+            print(f"{'done' if is_complete(entry, results) else 'missing':8}{entry.name}")
+        elif options.command == "collect" and not is_complete(entry, results):
+            result = collect(entry, options.work, None, options.commit)
+            _log(f"{entry.name}: {len(result.done)} of {len(result.records)} runs are done")
+    if options.command == "verify":
+        return 0 if all([verify(entry, options.work, _log) for entry in entries]) else 1
+    return 0
+
+
+def _log(message: str) -> None:
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {message}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,323 @@
+"""The runs that check the claims: names, exact commands, time limits, in the order in which they run.
+
+Every entry is one `fedopt` command that writes one directory. Commands are executed in the working directory
+of the claims, so that paths in them are relative. Later entries may depend on results of earlier ones: the
+long runs use the rates that the grids selected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from claims.results import Results
+from claims.selection import best_points
+
+from fedopt.analysis.heatmap import RateTrial, log10
+from fedopt.reproduction.published import ADAPTIVE, METHODS, OPTIMIZERS
+
+SEEDS = 3  # of the comparisons with confidence intervals
+BEST_POINTS = 3  # of each method, that run at full length
+GRID = "so_lr/grid"  # heat maps of client and server rate
+TAU = "so_lr/tau"
+TUNING_ROUNDS, FULL_ROUNDS = 300, 1500
+
+IMPORTS = {  # commands that prepare the real data; PATH is the directory of the downloaded files
+    "data/so": "fedopt data import stackoverflow PATH --to data/so",
+    "data/shakespeare": "fedopt data import shakespeare PATH --to data/shakespeare",
+    "data/digits": "fedopt data import emnist PATH --to data/digits",
+}
+
+
+class Entry(NamedTuple):
+    """One command, and the directory and the result file that belong to it."""
+
+    name: str  # of the result file; also of the directory, unless `directory` is given
+    arguments: tuple[str, ...]  # of fedopt, without --out
+    cpu_minutes: float  # the limit of CPU time of each process of the command
+    directory: str = ""
+
+    @property
+    def out(self) -> str:
+        """The directory that the command writes, relative to the working directory."""
+        return f"runs/{self.directory or self.name}"
+
+    @property
+    def data(self) -> str | None:
+        """The store of real data that the command needs; None for synthetic data."""
+        value = _option(self.arguments, "--data")
+        return value if value in IMPORTS else None
+
+    def command(self, out: str = "") -> list[str]:
+        """Return the command, with its own or another directory."""
+        return ["fedopt", *self.arguments, "--out", out or self.out]
+
+
+def _option(arguments: Sequence[str], name: str) -> str | None:
+    return arguments[arguments.index(name) + 1] if name in arguments else None
+
+
+def _sets(settings: Mapping[str, object]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def plan_entries(results: Results) -> list[Entry]:
+    """Return all entries in the order in which they run. Some depend on results of others."""
+    return [
+        *_so_lr_grids(),
+        *_scaffold(),
+        *_repeatability(),
+        *_padding(),
+        *_so_lr_explanations(),
+        *_so_lr_tuned(results),
+        *_digits((0,)),
+        *_shakespeare(),
+        *_so_lr_synthetic(),
+        *_digits(range(1, SEEDS)),
+        *_shakespeare_long(),
+        *_later(),
+    ]
+
+
+# -- tags of Stack Overflow
+
+# The full test set has 1,924 questions. Checkpoints of short trials are not needed.
+_SO_EVALUATION = {"eval.every": 50, "eval.last_every": 25, "eval.sample": 0}
+_SO_TRIAL = {**_SO_EVALUATION, "checkpoint.every": TUNING_ROUNDS, "checkpoint.keep": 1}
+
+
+def _so_lr_sweep(name: str, methods: Iterable[str], grid: str, extra: Sequence[str] = ()) -> Entry:
+    arguments = ["sweep", "so_lr", "--algorithm", ",".join(methods), "--grid", grid]
+    arguments += ["--rounds", str(TUNING_ROUNDS), "--data", "data/so", "--workers", "1"]
+    directory = GRID if name.startswith((GRID, TAU)) else name  # these grids share their trials
+    return Entry(name, (*arguments, *extra, *_sets(_SO_TRIAL)), 240, directory)
+
+
+def _so_lr_grids() -> list[Entry]:
+    tuned = ("fedadagrad", "fedavg", "fedadam", "fedyogi", "fedavgm")
+    return [
+        _so_lr_sweep(f"{GRID}_coarse", tuned, "client_lr=0:3:1, server_lr=-2:1:1, tau=-3"),
+        _so_lr_sweep(f"{GRID}_middle", tuned, "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-3"),
+        _so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1"),
+    ]
+
+
+def _so_lr_explanations() -> list[Entry]:
+    """Why FedAdam and FedYogi trail FedAdagrad: beta2 and the mathematics of the authors' code."""
+    grid = "client_lr=2, server_lr=-1:0.5:0.5, tau=-3"
+    slow = ("fedadam", "fedyogi")
+    changes = {
+        "beta2_0.9": ["--set", "server.beta2=0.9"],
+        "beta2_0.999": ["--set", "server.beta2=0.999"],
+        "as_run": ["--set", "variant=as_run"],
+    }
+    return [_so_lr_sweep(f"so_lr/{name}", slow, grid, extra) for name, extra in changes.items()]
+
+
+def _so_lr_tuned(results: Results) -> list[Entry]:
+    """The best points of each method at full length with several seeds; first the best of every method."""
+    entries = []
+    for place in range(BEST_POINTS):
+        for method in OPTIMIZERS:
+            points = best_points(results, (f"{GRID}_coarse", f"{GRID}_middle", TAU), method, BEST_POINTS)
+            entries += [_so_lr_full(method, points[place])] if place < len(points) else []
+    return entries
+
+
+def _so_lr_full(method: str, trial: RateTrial) -> Entry:
+    rates = {"client": trial.client_lr, "server": trial.server_lr, "tau": trial.tau}
+    name = "_".join(f"{axis}{log10(rate):g}" for axis, rate in rates.items() if rate is not None)
+    settings = {"client.lr": trial.client_lr, "server.lr": trial.server_lr}
+    settings |= {} if trial.tau is None else {"server.tau": trial.tau}
+    settings |= {**_SO_EVALUATION, "checkpoint.every": 500, "checkpoint.keep": 1}
+    arguments = ["run", "so_lr", "--algorithm", method, "--rounds", str(FULL_ROUNDS), "--seeds", f"0:{SEEDS}"]
+    arguments += ["--data", "data/so", "--executor", "serial", *_sets(settings)]
+    return Entry(f"so_lr/full/{method}_{name}", tuple(arguments), 60)
+
+
+def _so_lr_synthetic() -> list[Entry]:
+    """The paper's rates on the synthetic twin."""
+    settings = _sets({"eval.every": 50, "eval.last_every": 25, "checkpoint.every": 100, "checkpoint.keep": 1})
+    return [
+        Entry(
+            f"so_lr/synthetic/{method}",
+            ("run", "so_lr", "--algorithm", method, "--rounds", str(TUNING_ROUNDS), "--executor", "serial")
+            + ("--seeds", f"0:{SEEDS}", *settings),
+            60,
+        )
+        for method in OPTIMIZERS
+    ]
+
+
+# -- dense tasks
+
+_SHAKESPEARE_EVALUATION = {"eval.every": 25, "eval.last_every": 25, "eval.sample": 2000}
+
+
+def _shakespeare_run(
+    name: str, method: str, seed: int, rounds: int, extra: Sequence[str] = (), directory: str = ""
+) -> Entry:
+    arguments = ["run", "shakespeare", "--algorithm", method, "--rounds", str(rounds)]
+    arguments += ["--seed", str(seed)] if seed else []
+    arguments += ["--data", "data/shakespeare", "--executor", "serial", *extra]
+    arguments += _sets(_SHAKESPEARE_EVALUATION)
+    return Entry(name, tuple(arguments), 0.1 * rounds + 30, directory)
+
+
+def _padding() -> list[Entry]:
+    """Both rules for the outputs at padding."""
+    zero = ["--set", "model.padding=zero"]
+    return [
+        _shakespeare_run("shakespeare/fedavg-0", "fedavg", 0, 300),
+        _shakespeare_run("shakespeare/fedavg-zero-0", "fedavg", 0, 300, zero),
+    ]
+
+
+def _shakespeare() -> list[Entry]:
+    methods = ("fedyogi", "fedadagrad", "fedadam", "fedavgm", "scaffold")
+    return [_shakespeare_run(f"shakespeare/{method}-0", method, 0, 300) for method in methods]
+
+
+def _shakespeare_long() -> list[Entry]:
+    entries = [
+        _shakespeare_run(f"shakespeare/{method}-{seed}", method, seed, 300)
+        for seed in range(1, SEEDS)
+        for method in ("fedavg", "fedyogi")
+    ]
+    order = ("fedavg", "fedyogi", "fedadagrad", "fedadam", "fedavgm", "scaffold")
+    entries += [
+        _shakespeare_run(f"shakespeare/{method}-0-1500", method, 0, FULL_ROUNDS, (), f"shakespeare/{method}-0")
+        for method in order
+    ]
+    return entries
+
+
+def _digits(seeds: Iterable[int]) -> list[Entry]:
+    settings = _sets({"model.classes": 10, "eval.every": 20, "eval.last_every": 20, "eval.sample": 2000})
+    return [
+        Entry(
+            f"digits/{method}-{seed}",
+            ("run", "emnist_cr", "--algorithm", method, "--rounds", "200", "--seed", str(seed))
+            + ("--data", "data/digits", "--executor", "serial", *settings),
+            60,
+        )
+        for seed in seeds
+        for method in METHODS
+    ]
+
+
+# -- SCAFFOLD
+
+POPULATIONS = {"small": 30, "large": 3000}  # clients, of which 10 take part in a round
+
+
+def _scaffold() -> list[Entry]:
+    """Both methods on a population that is revisited every three rounds, and on one that hardly is."""
+    settings = _sets({"client.epochs": 5, "eval.every": 20, "eval.last_every": 20, "checkpoint.every": 200})
+    return [
+        Entry(
+            f"scaffold/{name}",
+            ("sweep", "synthetic_lr", "--algorithm", "fedavg,scaffold", "--rounds", "200")
+            + ("--grid", "client_lr=-3:-0.5:0.5, server_lr=0", "--seeds", "0:5", "--workers", "1")
+            + ("--set", f"data.clients={clients}", *settings),
+            60,
+        )
+        for name, clients in POPULATIONS.items()
+    ]
+
+
+# -- repeatability
+
+
+def _repeatability() -> list[Entry]:
+    """The same run on other numbers of workers. The results must be identical to the bit."""
+    cases = {
+        "so_lr": ("so_lr", "fedadam", ("--data", "data/so", "--rounds", "20")),
+        "digits": ("emnist_cr", "fedyogi", ("--data", "data/digits", "--rounds", "4")),
+        "shakespeare": ("shakespeare", "fedadagrad", ("--data", "data/shakespeare", "--rounds", "3")),
+    }
+    executors = {"serial": ("--executor", "serial")}
+    executors |= {f"{n}_workers": ("--executor", "processes", "--workers", str(n)) for n in (1, 2, 3)}
+    sample = _sets({"eval.sample": 200})
+    return [
+        Entry(f"repeat/{case}/{name}", ("run", task, "--algorithm", method, *options, *sample, *executor), 20)
+        for case, (task, method, options) in cases.items()
+        for name, executor in executors.items()
+    ]
+
+
+# -- runs that take many hours
+
+
+def _later() -> list[Entry]:
+    return [*_autoencoder(), *_characters(), *_decay(), *_digit_grids(), *_shakespeare_tau()]
+
+
+def _autoencoder() -> list[Entry]:
+    settings = _sets({"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
+    return [
+        Entry(
+            f"autoencoder/{method}-0",
+            ("run", "emnist_ae", "--algorithm", method, "--rounds", "1000", "--data", "data/digits")
+            + ("--executor", "serial", *settings),
+            240,
+        )
+        for method in METHODS
+    ]
+
+
+def _characters() -> list[Entry]:
+    settings = _sets({"eval.every": 25, "eval.last_every": 25, "eval.sample": 2000})
+    return [
+        Entry(
+            f"characters/{method}-0",
+            ("run", "emnist_cr", "--algorithm", method, "--rounds", "300", "--executor", "serial", *settings),
+            120,
+        )
+        for method in METHODS
+    ]
+
+
+def _decay() -> list[Entry]:
+    """Digits for 600 rounds: constant client rate, the rate x 0.1 every 200 rounds, and centralized."""
+    settings = _sets({"model.classes": 10, "eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
+    common = ("--data", "data/digits", "--executor", "serial", *settings)
+    staircase = ("--set", "client.schedule=staircase", "--set", "client.decay_rounds=200")
+    entries = [
+        Entry(
+            f"decay/{method}-{name}",
+            ("run", "emnist_cr", "--algorithm", method, "--rounds", "600", *common, *schedule),
+            120,
+        )
+        for method in OPTIMIZERS
+        for name, schedule in (("constant", ()), ("decay", staircase))
+    ]
+    central = ("run", "emnist_cr", "--algorithm", "centralized", "--rounds", "20", *common)
+    return [*entries, Entry("decay/centralized", (*central, "--set", "client.lr=0.1"), 240)]
+
+
+def _digit_grids() -> list[Entry]:
+    settings = _sets({"model.classes": 10, "eval.every": 25, "eval.last_every": 25, "eval.sample": 2000})
+    grid = "client_lr=-3:0:0.5, server_lr=-3:0.5:0.5, tau=-3"
+    return [
+        Entry(
+            f"digits/grid/{method}",
+            ("sweep", "emnist_cr", "--algorithm", method, "--grid", grid, "--rounds", "100")
+            + ("--data", "data/digits", "--workers", "1", *settings),
+            600,
+        )
+        for method in OPTIMIZERS
+    ]
+
+
+def _shakespeare_tau() -> list[Entry]:
+    return [
+        Entry(
+            f"shakespeare/tau/{method}",
+            ("sweep", "shakespeare", "--algorithm", method, "--rounds", "300", "--data", "data/shakespeare")
+            + ("--grid", "client_lr=0, server_lr=-2.5:0:0.5, tau=-5:-1:1", "--workers", "1")
+            + tuple(_sets(_SHAKESPEARE_EVALUATION)),
+            600,
+        )
+        for method in ADAPTIVE
+    ]

@@ -1,0 +1,162 @@
+"""Run the entries of the plan that have no complete result, one after another.
+
+Several runners may work on one directory, for example one per core: an entry that another runner has locked
+is skipped. An interrupted entry is resumed by the same command. Limits count CPU time, so a paused runner
+loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGXCPU
+from typing import NamedTuple
+
+from claims.plan import IMPORTS, Entry, plan_entries
+from claims.results import EntryResult, load_results, read_records, store_result
+
+import fedopt
+from fedopt.errors import RunDirectoryError
+from fedopt.files import lock_directory
+
+PROGRAM = Path(sys.executable).parent / "fedopt"
+Log = Callable[[str], None]
+
+
+class Attempt(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    cpu_seconds: float
+
+    @property
+    def outcome(self) -> str:
+        if self.code == 0:
+            return "done"
+        return "CPU time limit" if self.code == -SIGXCPU else f"exit code {self.code}"
+
+
+def run_missing(work: Path, pattern: str, log: Log) -> int:
+    """Run all entries whose names match `pattern` and that are not complete. Return the number of failures.
+
+    The plan is read again after every entry, because results add entries to it.
+    """
+    tried: set[str] = set()
+    failures = 0
+    while entry := _next_entry(work, pattern, tried, log):
+        tried.add(entry.name)
+        lock = _lock(work / "locks" / entry.out.replace("/", "-"))
+        if lock is None:
+            log(f"{entry.name}: another runner works on it")
+            continue
+        try:
+            log(f"{entry.name}: {shlex.join(entry.command())}")
+            attempt = execute(entry, work)
+            collect(entry, work, attempt)
+            failures += attempt.code != 0
+            log(f"{entry.name}: {attempt.outcome}, {attempt.cpu_seconds:.0f} s of CPU time")
+        finally:
+            os.close(lock)
+    return failures
+
+
+def _next_entry(work: Path, pattern: str, tried: set[str], log: Log) -> Entry | None:
+    results = load_results()
+    for entry in plan_entries(results):
+        if entry.name in tried or not re.search(pattern, entry.name) or is_complete(entry, results):
+            continue
+        if entry.data and not (work / entry.data).is_dir():
+            log(f"{entry.name}: {work / entry.data} is missing: {IMPORTS[entry.data]}")
+            tried.add(entry.name)
+            continue
+        return entry
+    return None
+
+
+def is_complete(entry: Entry, results: dict[str, EntryResult]) -> bool:
+    """Return whether the stored result of an entry is complete and belongs to the same command."""
+    result = results.get(entry.name)
+    return result is not None and result.complete and result.command == shlex.join(entry.command())
+
+
+def _lock(directory: Path) -> int | None:
+    directory.mkdir(parents=True, exist_ok=True)
+    with suppress(RunDirectoryError):
+        return lock_directory(directory, "runner of the claims")
+    return None
+
+
+def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
+    """Run the command of an entry with its limit of CPU time. Its output is appended to a log file."""
+    seconds = int(entry.cpu_minutes * 60)
+    log_file = work / "logs" / f"{entry.name.replace('/', '-')}.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with open(log_file, "ab") as output:
+        process = subprocess.Popen(
+            [PROGRAM, *entry.command(out)[1:]],
+            cwd=work,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 60))
+        try:
+            code = process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # it has received the signal too and writes a checkpoint
+            raise
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Attempt(code, round(used, 1))
+
+
+def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "") -> EntryResult:
+    """Store the result of an entry from its directory.
+
+    `attempt` is None for runs that were executed elsewhere: they are complete if all of them are done.
+    """
+    records = read_records(work / entry.out)
+    earlier = load_results().get(entry.name)
+    cpu: float | None = None
+    if attempt:
+        cpu = attempt.cpu_seconds + ((earlier.cpu_seconds or 0.0) if earlier else 0.0)
+    commits = list(dict.fromkeys([*(earlier.commits if earlier else []), commit or current_commit()]))
+    ended = bool(records) and all(record.status in ("done", "diverged") for record in records)
+    complete = attempt.code == 0 if attempt else ended
+    result = EntryResult(entry.name, shlex.join(entry.command()), commits, complete, cpu, records)
+    store_result(result)
+    return result
+
+
+def current_commit() -> str:
+    """Return the commit of the package that is used, with "+" if its files have changed."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(fedopt.__file__).parent), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", ":/src")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def verify(entry: Entry, work: Path, log: Log) -> bool:
+    """Run an entry again in a new directory and compare the checksums with the stored ones."""
+    out = f"verify/{entry.name}-{time.strftime('%Y%m%d%H%M%S')}"
+    log(f"{entry.name}: {shlex.join(entry.command(out))}")
+    attempt = execute(entry, work, out)
+    stored = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in load_results()[entry.name].done}
+    found = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in read_records(work / out)}
+    different = [key for key, checksum in stored.items() if found.get(key) != checksum]
+    for path, seed in different:
+        log(f"{entry.name}: {path}, seed {seed}: another checksum than the stored one")
+    log(f"{entry.name}: {len(stored) - len(different)} of {len(stored)} models are identical to the bit")
+    return attempt.code == 0 and not different

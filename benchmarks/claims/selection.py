@@ -1,0 +1,33 @@
+"""The best rates of a method in stored results, by the paper's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from claims.results import Results
+
+from fedopt.analysis.heatmap import RateGrid, RateTrial, find_grids
+from fedopt.runs.records import RunRecord
+
+
+def joined_records(results: Results, names: Sequence[str]) -> list[RunRecord]:
+    """Return the runs of several entries that share a directory, each once."""
+    records = {record.path: record for name in names if name in results for record in results[name].records}
+    return list(records.values())
+
+
+def method_grids(records: Sequence[RunRecord]) -> dict[str, RateGrid]:
+    """Return the grid of each method by the name of its algorithm."""
+    return {grid.trials[0].group.records[0].label: grid for grid in find_grids(records)}
+
+
+def best_points(results: Results, names: Sequence[str], method: str, count: int) -> list[RateTrial]:
+    """Return the trials with the smallest mean training loss over the last 100 rounds, best first.
+
+    The list is empty until all entries in `names` are complete: a later trial could be better.
+    """
+    if not all(name in results and results[name].complete for name in names):
+        return []
+    grid = method_grids(joined_records(results, names)).get(method)
+    trials = [t for t in (grid.trials if grid else ()) if not t.state and t.train_loss is not None]
+    return sorted(trials, key=lambda trial: trial.train_loss or 0.0)[:count]
