@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all check format docs screenshots soak fuzz audit lock clean
+.PHONY: demo test test-all check format docs screenshots claims claims-page soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
 	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
@@ -40,6 +40,16 @@ docs: $(INSTALLED)  ## Build the documentation site in site/
 # Images of the pages for docs/pages.md: trains the demo, a sweep and a reproduction, minutes.
 screenshots: $(INSTALLED)
 	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
+
+# The paper's claims: runs what has no result yet (hours, resumable), then writes docs/claims.md. The real data
+# must be imported to CLAIMS_WORK/data first; docs/claims.md has the commands.
+CLAIMS_WORK ?= runs/claims
+CLAIMS := PYTHONPATH=benchmarks $(BIN)/python -m claims
+claims: $(INSTALLED)
+	$(CLAIMS) run --work $(CLAIMS_WORK); $(CLAIMS) page
+
+claims-page: $(INSTALLED)
+	$(CLAIMS) page
 
 # Runs, sweeps and imports are killed and disturbed at random and must give the same results.
 SOAK_SECONDS ?= 600

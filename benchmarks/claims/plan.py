@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from claims.results import Results
 from claims.selection import best_points
-
 from fedopt.analysis.heatmap import RateTrial, log10
 from fedopt.reproduction.published import ADAPTIVE, METHODS, OPTIMIZERS
 
@@ -36,6 +35,7 @@ class Entry(NamedTuple):
     arguments: tuple[str, ...]  # of fedopt, without --out
     cpu_minutes: float  # the limit of CPU time of each process of the command
     directory: str = ""
+    kill_at: int = 0  # the round after which the process is killed once, to be resumed; 0: never
 
     @property
     def out(self) -> str:
@@ -65,8 +65,9 @@ def plan_entries(results: Results) -> list[Entry]:
     """Return all entries in the order in which they run. Some depend on results of others."""
     return [
         *_so_lr_grids(),
-        *_scaffold(),
         *_repeatability(),
+        *_scaffold(),
+        *_so_lr_tau(),
         *_padding(),
         *_so_lr_explanations(),
         *_so_lr_tuned(results),
@@ -98,8 +99,11 @@ def _so_lr_grids() -> list[Entry]:
     return [
         _so_lr_sweep(f"{GRID}_coarse", tuned, "client_lr=0:3:1, server_lr=-2:1:1, tau=-3"),
         _so_lr_sweep(f"{GRID}_middle", tuned, "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-3"),
-        _so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1"),
     ]
+
+
+def _so_lr_tau() -> list[Entry]:
+    return [_so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1")]
 
 
 def _so_lr_explanations() -> list[Entry]:
@@ -186,7 +190,9 @@ def _shakespeare_long() -> list[Entry]:
     ]
     order = ("fedavg", "fedyogi", "fedadagrad", "fedadam", "fedavgm", "scaffold")
     entries += [
-        _shakespeare_run(f"shakespeare/{method}-0-1500", method, 0, FULL_ROUNDS, (), f"shakespeare/{method}-0")
+        _shakespeare_run(
+            f"shakespeare/{method}-0-1500", method, 0, FULL_ROUNDS, (), f"shakespeare/{method}-0"
+        )
         for method in order
     ]
     return entries
@@ -229,20 +235,30 @@ def _scaffold() -> list[Entry]:
 # -- repeatability
 
 
+REPEATED = {  # task, algorithm, options, round after which a process is killed
+    "so_lr": ("so_lr", "fedadam", ("--data", "data/so", "--rounds", "40"), 15),
+    "digits": ("emnist_cr", "fedyogi", ("--data", "data/digits", "--rounds", "4"), 3),
+    "shakespeare": ("shakespeare", "fedadagrad", ("--data", "data/shakespeare", "--rounds", "3"), 2),
+}
+REPEATED_WITH = {
+    "serial": ("--executor", "serial"),
+    **{f"{n} workers": ("--executor", "processes", "--workers", str(n)) for n in (1, 2, 3)},
+    "killed": ("--executor", "processes", "--workers", "2"),
+}
+
+
 def _repeatability() -> list[Entry]:
-    """The same run on other numbers of workers. The results must be identical to the bit."""
-    cases = {
-        "so_lr": ("so_lr", "fedadam", ("--data", "data/so", "--rounds", "20")),
-        "digits": ("emnist_cr", "fedyogi", ("--data", "data/digits", "--rounds", "4")),
-        "shakespeare": ("shakespeare", "fedadagrad", ("--data", "data/shakespeare", "--rounds", "3")),
-    }
-    executors = {"serial": ("--executor", "serial")}
-    executors |= {f"{n}_workers": ("--executor", "processes", "--workers", str(n)) for n in (1, 2, 3)}
-    sample = _sets({"eval.sample": 200})
+    """The same run with other numbers of workers, and after a kill. Results must be identical to the bit."""
+    settings = _sets({"eval.sample": 200, "checkpoint.every": 2})
     return [
-        Entry(f"repeat/{case}/{name}", ("run", task, "--algorithm", method, *options, *sample, *executor), 20)
-        for case, (task, method, options) in cases.items()
-        for name, executor in executors.items()
+        Entry(
+            f"repeat/{case}/{name.replace(' ', '_')}",
+            ("run", task, "--algorithm", method, *options, *settings, *executor),
+            20,
+            kill_at=kill_at if name == "killed" else 0,
+        )
+        for case, (task, method, options, kill_at) in REPEATED.items()
+        for name, executor in REPEATED_WITH.items()
     ]
 
 

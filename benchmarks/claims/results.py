@@ -70,7 +70,9 @@ def compact_record(record: RunRecord, directory: Path) -> RunRecord:
     """Return a record with few training lines, rounded numbers and a relative path."""
     info = {key: record.info[key] for key in (*_INFO_KEYS, *_RESULT_KEYS) if key in record.info}
     info["machine"] = {key: record.info["segments"][-1].get(key) for key in _SEGMENT_KEYS}
-    test = [_rounded({k: v for k, v in line.items() if k != "seconds"}) for line in record.test]
+    test = [
+        _rounded({k: v for k, v in line.items() if k not in ("seconds", "split")}) for line in record.test
+    ]
     ends = {line["round"] for line in test} | {record.rounds, *plan_rungs(10**6, record.rounds)}
     train = [_rounded(line) for line in _average_intervals(record.train, sorted(ends))]
     return RunRecord(record.path.relative_to(directory), _rounded(info), flatten(record.config), train, test)
@@ -86,7 +88,7 @@ def _average_intervals(lines: Sequence[Mapping[str, Any]], ends: Iterable[int]) 
             loss = sum(losses) / len(losses) if len(losses) == len(part) else None
             clients = sum(line.get("clients", 0) for line in part)
             counts = {"rounds": len(part), "clients": clients, "rejected": count_rejected(part)}
-            averaged.append({"round": end, "split": "train", "loss": loss, **counts})
+            averaged.append({"round": end, "loss": loss, **counts})
         first = end + 1
     return averaged
 
@@ -153,8 +155,8 @@ def _from_document(document: dict[str, Any]) -> EntryResult:
         )
         for run in document["runs"]
     ]
-    names = ("name", "command", "commits", "complete", "cpu_seconds")
-    return EntryResult(*(document[name] for name in names), records)
+    fields = {name: document[name] for name in ("name", "command", "commits", "complete", "cpu_seconds")}
+    return EntryResult(**fields, records=records)
 
 
 def _shared(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -167,7 +169,7 @@ def _without(document: dict[str, Any], common: Mapping[str, Any]) -> dict[str, A
 
 
 def _columns(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    keys = dict.fromkeys(key for line in lines for key in line if key != "split")
+    keys = dict.fromkeys(key for line in lines for key in line)
     return {key: [line.get(key) for line in lines] for key in keys}
 
 

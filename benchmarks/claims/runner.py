@@ -18,12 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGXCPU
-from typing import NamedTuple
-
-from claims.plan import IMPORTS, Entry, plan_entries
-from claims.results import EntryResult, load_results, read_records, store_result
+from typing import IO, NamedTuple
 
 import fedopt
+from claims.plan import IMPORTS, Entry, plan_entries
+from claims.results import EntryResult, load_results, read_records, store_result
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
 
@@ -96,19 +95,13 @@ def _lock(directory: Path) -> int | None:
 
 def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
     """Run the command of an entry with its limit of CPU time. Its output is appended to a log file."""
-    seconds = int(entry.cpu_minutes * 60)
     log_file = work / "logs" / f"{entry.name.replace('/', '-')}.log"
     log_file.parent.mkdir(parents=True, exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(log_file, "ab") as output:
-        process = subprocess.Popen(
-            [PROGRAM, *entry.command(out)[1:]],
-            cwd=work,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 60))
+        if entry.kill_at:
+            _kill_at_round(_start(entry, work, out, output), work / (out or entry.out), entry.kill_at)
+        process = _start(entry, work, out, output)
         try:
             code = process.wait()
         except KeyboardInterrupt:
@@ -119,18 +112,44 @@ def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
     return Attempt(code, round(used, 1))
 
 
+def _start(entry: Entry, work: Path, out: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    command = [str(PROGRAM), *entry.command(out)[1:]]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, cwd=work, stdout=output, stderr=output, env=environment)
+    seconds = int(entry.cpu_minutes * 60)
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 60))
+    return process
+
+
+def _kill_at_round(process: subprocess.Popen[bytes], directory: Path, round: int) -> None:
+    """Kill a run without warning as soon as it has recorded a round."""
+    metrics = directory / "metrics.jsonl"
+    while process.poll() is None:
+        if metrics.exists() and metrics.read_text().count('"split": "train"') >= round:
+            process.kill()
+            process.wait()
+            return
+        time.sleep(0.02)
+    raise RuntimeError(f"{directory} ended with code {process.returncode} before it could be killed")
+
+
 def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "") -> EntryResult:
     """Store the result of an entry from its directory.
 
-    `attempt` is None for runs that were executed elsewhere: they are complete if all of them are done.
+    `attempt` is None for runs that were executed elsewhere: they are complete if all of them are done. Runs
+    that another entry with the same directory has stored are left out.
     """
-    records = read_records(work / entry.out)
-    earlier = load_results().get(entry.name)
+    results = load_results()
+    sharing = [e for e in plan_entries(results) if e.out == entry.out and e.name != entry.name]
+    others = [results[e.name] for e in sharing if e.name in results]
+    stored = {(record.path, record.rounds) for result in others for record in result.records}
+    records = [r for r in read_records(work / entry.out) if (r.path, r.rounds) not in stored]
+    earlier = results.get(entry.name)
     cpu: float | None = None
     if attempt:
         cpu = attempt.cpu_seconds + ((earlier.cpu_seconds or 0.0) if earlier else 0.0)
     commits = list(dict.fromkeys([*(earlier.commits if earlier else []), commit or current_commit()]))
-    ended = bool(records) and all(record.status in ("done", "diverged") for record in records)
+    ended = all(record.status in ("done", "diverged") for record in records)
     complete = attempt.code == 0 if attempt else ended
     result = EntryResult(entry.name, shlex.join(entry.command()), commits, complete, cpu, records)
     store_result(result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claims.results import Results
-
 from fedopt.analysis.heatmap import RateGrid, RateTrial, find_grids
 from fedopt.runs.records import RunRecord
 

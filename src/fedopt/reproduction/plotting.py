@@ -184,19 +184,36 @@ class RenderedFigure(NamedTuple):
 
 
 @styled()
+def render_svg(figure: Figure) -> str:
+    """Render a figure as an SVG file, dark on white, with reproducible bytes."""
+    return _dark_on_white(_svg_text(figure))
+
+
+def _svg_text(figure: Figure) -> str:
+    """Return SVG with the reserved colours."""
+    vector = io.StringIO()
+    figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
+    return vector.getvalue().replace(FONT, f"{FONT}, Verdana, sans-serif")  # where the font is not installed
+
+
+def _dark_on_white(svg: str) -> str:
+    return svg.replace(TEXT, "#222222").replace(BACKGROUND, "#ffffff")
+
+
+@styled()
 def render(figure: Figure, name: str) -> RenderedFigure:
     """Render a figure. `name` makes the ids in the inline SVG unique on the page."""
-    vector, document, bitmap = io.StringIO(), io.BytesIO(), io.BytesIO()
-    figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
+    document, bitmap = io.BytesIO(), io.BytesIO()
+    text = _svg_text(figure)
     figure.set_layout_engine("none")  # the layout is done; repeating it takes seconds
     figure.savefig(document, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
     figure.savefig(bitmap, format="png", dpi=PNG_DPI)
-    text = vector.getvalue().replace(FONT, f"{FONT}, Verdana, sans-serif")  # where the font is not installed
-    svg = text.replace(TEXT, "#222222").replace(BACKGROUND, "#ffffff")
     inline = text[text.index("<svg") :].replace(TEXT, "currentColor").replace(BACKGROUND, "none")
     inline = re.sub(r"<metadata>.*?</metadata>", "", inline, flags=re.DOTALL)
     inline = re.sub(r'(\bid="|url\(#|href="#)', lambda match: match.group(0) + name + "-", inline)
     size = re.search(r' *width="([\d.]+)pt" height="[\d.]+pt"', inline)
     assert size is not None  # matplotlib writes both
     inline = inline.replace(size.group(0), "", 1)
-    return RenderedFigure(svg, document.getvalue(), bitmap.getvalue(), inline, float(size.group(1)))
+    return RenderedFigure(
+        _dark_on_white(text), document.getvalue(), bitmap.getvalue(), inline, float(size.group(1))
+    )

@@ -1,0 +1,110 @@
+"""The figures of the page, in the style of `fedopt reproduce`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fedopt.analysis.heatmap import RateGrid, log10
+from fedopt.analysis.seeds import confidence_interval
+from fedopt.formatting import metric_unit
+from fedopt.reproduction import plotting
+from fedopt.reproduction.published import METHOD_NAMES
+from fedopt.runs.records import RunRecord
+
+Curves = Mapping[str, Sequence[RunRecord]]  # the seeds of each line, by label
+
+
+@plotting.styled()
+def draw_curves(title: str, panels: Mapping[str, Curves], styles: Mapping[str, Any] | None = None) -> Figure:
+    """Draw the metric by round: one panel per entry, one line per method; bands are 95 % intervals."""
+    figure, axes = plotting.new_figure(len(panels), title, columns=2, width=4.2, height=3.0)
+    shown: dict[str, dict[str, Any]] = {}
+    for axis, (name, curves) in zip(axes, panels.items(), strict=True):
+        axis.set_title(name)
+        axis.set_xlabel("round")
+        plotting.draw_grid_lines(axis)
+        for label, records in curves.items():
+            style = dict((styles or {}).get(label) or plotting.LINE_STYLES[label])
+            _draw_band(axis, records, style)
+            shown[label] = style
+            axis.set_ylabel(f"{metric_unit(records[0].metric).name} %")
+        if not curves:
+            plotting.draw_message(axis, "not run yet")
+    handles = [
+        Line2D([], [], label=METHOD_NAMES.get(label, label), **style) for label, style in shown.items()
+    ]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=3.2)
+    return figure
+
+
+def _draw_band(axis: Axes, records: Sequence[RunRecord], style: dict[str, Any]) -> None:
+    """Draw the mean over seeds at the rounds that all seeds have evaluated."""
+    unit = metric_unit(records[0].metric)
+    series = [dict(zip(*record.curve("test", record.metric), strict=True)) for record in records]
+    rounds = sorted(set.intersection(*(set(values) for values in series)) - {0})
+    intervals = [confidence_interval([values[r] for values in series]) for r in rounds]
+    means = [interval.mean * unit.factor for interval in intervals]
+    axis.plot(rounds, means, markevery=max(1, len(rounds) // 8), **style)
+    if len(records) > 1:
+        widths = [(interval.half_width or 0.0) * unit.factor for interval in intervals]
+        low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
+        axis.fill_between(rounds, low, high, color=style["color"], alpha=0.2, linewidth=0)
+
+
+@plotting.styled()
+def draw_heat_maps(title: str, grids: Mapping[str, RateGrid], label: str) -> Figure:
+    """Draw the results of each method over client rate and server rate, on one colour scale."""
+    figure, axes = plotting.new_figure(len(grids), title, columns=3, width=3.3, height=2.9)
+    values = [t.result for grid in grids.values() for t in grid.trials if t.result is not None]
+    image = None
+    for axis, (method, grid) in zip(axes, grids.items(), strict=True):
+        axis.set_title(METHOD_NAMES[method])
+        image = _draw_map(axis, grid, (0.0, max(values, default=1.0) * 100))
+        axis.set_xlabel("client rate, " + plotting.CLIENT_RATE)
+        axis.set_ylabel("server rate, " + plotting.SERVER_RATE)
+    if image is not None:
+        figure.colorbar(image, ax=axes, label=label, shrink=0.6)
+    return figure
+
+
+def _draw_map(axis: Axes, grid: RateGrid, limits: tuple[float, float]) -> Any:
+    xs, ys = (sorted({getattr(t, name) for t in grid.trials}) for name in ("client_lr", "server_lr"))
+    cells = {(trial.client_lr, trial.server_lr): trial for trial in grid.trials}
+    rows = [
+        [result * 100 if (t := cells.get((x, y))) and (result := t.result) is not None else float("nan")
+         for x in xs]
+        for y in ys
+    ]  # fmt: skip
+    image = axis.imshow(rows, origin="lower", aspect="auto", cmap="viridis", vmin=limits[0], vmax=limits[1])
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            if value == value:
+                colour = "black" if value > 0.6 * limits[1] else "white"
+                axis.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+    axis.set_xticks(range(len(xs)), [f"{log10(x):g}" for x in xs])
+    axis.set_yticks(range(len(ys)), [f"{log10(y):g}" for y in ys])
+    return image
+
+
+@plotting.styled()
+def draw_lines(
+    title: str, lines: Mapping[str, Mapping[float, float]], labels: tuple[str, str], step: float
+) -> Figure:
+    """Draw one line per method: values by a rate or by tau."""
+    figure, (axis,) = plotting.new_figure(1, title, width=6.0, height=3.0)
+    plotting.draw_grid_lines(axis)
+    for position, (method, points) in enumerate(lines.items()):
+        # Small shifts keep lines with equal values apart.
+        xs = [x + 0.02 * (position - len(lines) / 2) for x in sorted(points)]
+        axis.plot(xs, [points[x] for x in sorted(points)], **plotting.LINE_STYLES[method])
+    axis.set_xlabel(labels[0])
+    axis.set_ylabel(labels[1])
+    plotting.set_grid_ticks(axis, step)
+    plotting.draw_method_legend(figure, lines)
+    return figure

@@ -1,0 +1,189 @@
+"""SCAFFOLD, repeatability, and why FedAdam and FedYogi trail FedAdagrad in short runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from claims import figures, markdown, rules
+from claims.plan import GRID, POPULATIONS, REPEATED, REPEATED_WITH, TAU, TUNING_ROUNDS
+from claims.results import Results, mean_train_loss, value_at
+from claims.section import Section, difference, finished, mean_interval
+from claims.selection import joined_records, method_grids
+from fedopt.analysis.heatmap import RateGrid, RateTrial
+from fedopt.formatting import ABSENT
+from fedopt.reproduction.published import METHOD_NAMES
+from fedopt.runs.records import RunRecord
+from fedopt.tuning.searches import REDUCTION, plan_rungs
+
+SLOW = ("fedadam", "fedyogi")
+
+
+def scaffold(results: Results) -> Section:
+    """SCAFFOLD against FedAvg where clients are rarely revisited, and where they are often revisited."""
+    populations = {name: _tuned(results, f"scaffold/{name}") for name in POPULATIONS}
+    text = finished(results, r"shakespeare/[a-z]+-\d")
+    digits = finished(results, r"digits/[a-z]+-\d")
+    rows = [
+        [
+            f"synthetic_lr, {POPULATIONS[name]:,} clients, 10 per round",
+            *_scaffold_row(runs, "value"),
+        ]
+        for name, runs in populations.items()
+    ]
+    rows.append(["Shakespeare, 1,119 roles, 10 per round, 300 rounds", *_scaffold_row(text, "value")])
+    rows.append(["digits, 539 writers, 10 per round, 200 rounds", *_scaffold_row(digits, "last")])
+    large = populations["large"]
+    verdicts = {
+        "synthetic_lr, 3,000 clients": rules.judge_not_better(
+            difference(large.get("scaffold", []), large.get("fedavg", [])), "3,000 clients"
+        ),
+        "Shakespeare": rules.judge_not_better(
+            difference(text.get("scaffold", []), text.get("fedavg", [])), "Shakespeare"
+        ),
+        "digits": rules.judge_not_better(
+            difference(digits.get("scaffold", []), digits.get("fedavg", []), "last"), "digits"
+        ),
+    }
+    panels = {f"{POPULATIONS[name]:,} clients": runs for name, runs in populations.items()}
+    header = ["data", "FedAvg", "SCAFFOLD", "SCAFFOLD − FedAvg"]
+    return Section(
+        "scaffold",
+        "SCAFFOLD does not beat FedAvg when clients are rarely revisited",
+        {"populations": markdown.table(header, rows)},
+        verdicts,
+        "^scaffold/",
+        {"scaffold": lambda: figures.draw_curves("Small and large population", panels)},
+    )
+
+
+def _tuned(results: Results, name: str) -> dict[str, list[RunRecord]]:
+    """Return the seeds of the rates that the paper's rule selects for each method."""
+    if name not in results or not results[name].complete:
+        return {}
+    chosen = {m: grid.selected_by_papers_rule for m, grid in method_grids(results[name].records).items()}
+    return {method: list(trial.group.records) for method, trial in chosen.items() if trial}
+
+
+def _scaffold_row(runs: dict[str, list[RunRecord]], name: str) -> list[str]:
+    a, b = runs.get("scaffold", []), runs.get("fedavg", [])
+    return [
+        markdown.value_text(mean_interval(b, name), "accuracy"),
+        markdown.value_text(mean_interval(a, name), "accuracy"),
+        markdown.difference_text(difference(a, b, name), "accuracy"),
+    ]
+
+
+def repeatability(results: Results) -> Section:
+    """Checksums of the same runs on other executors and after a kill."""
+    cases: dict[str, dict[str, RunRecord]] = {case: {} for case in REPEATED}
+    for case, found in cases.items():
+        for name in REPEATED_WITH:
+            result = results.get(f"repeat/{case}/{name.replace(' ', '_')}")
+            if result and result.done:
+                found[name] = result.done[0]
+    rows = [
+        [
+            REPEATED[case][0],
+            REPEATED[case][1],
+            "killed once, resumed" if name == "killed" else name,
+            str(record.info["rounds"]),
+            f"`{record.info['x_sha256'][:16]}`",
+            str(record.info["machine"]["torch"]),
+            str(record.info["machine"]["cpu"]),
+        ]
+        for case, found in cases.items()
+        for name, record in found.items()
+    ]
+    header = ["task", "algorithm", "executor", "rounds", "SHA-256 of x", "torch", "CPU"]
+    checksums = {case: [r.info["x_sha256"] for r in found.values()] for case, found in cases.items()}
+    verdict = rules.judge_repeatability(checksums, len(REPEATED) * len(REPEATED_WITH))
+    return Section(
+        "repeat",
+        "Repeatability",
+        {"checksums": markdown.table(header, rows)},
+        {"three tasks, five executions each": verdict},
+        "^repeat/",
+    )
+
+
+def slow_starters(results: Results) -> Section:
+    """Test four explanations of the lag of FedAdam and FedYogi on real questions."""
+    grids = method_grids(joined_records(results, (f"{GRID}_coarse", f"{GRID}_middle", TAU)))
+    first = grids.get("fedadam")
+    number = "0 of 1 grids complete"
+    trial = first.selected_by_papers_rule if first else None
+    if trial:
+        values = {r: value_at(trial.group.records[0], r) for r in (150, 300)}
+        number = (
+            f"FedAdam {(values[150] or 0) * 100:.1f} % at round 150, {(values[300] or 0) * 100:.1f} % at 300"
+        )
+    tables = {
+        "length": _length_table(results, grids),
+        "variants": _variants_table(results, grids),
+        "halving": _halving_table(grids),
+    }
+    return Section(
+        "slow",
+        "Why FedAdam and FedYogi trail FedAdagrad in short runs on real questions",
+        tables,
+        {"explanation “length”": rules.Verdict("measured", number)},
+        "^so_lr/(beta2|as_run)",
+    )
+
+
+def _length_table(results: Results, grids: dict[str, RateGrid]) -> str:
+    rounds = (50, 100, 150, 200, 300, 500, 1000, 1500)
+    rows = []
+    for method in ("fedadagrad", *SLOW, "fedavg"):
+        trial = grids[method].selected_by_papers_rule if method in grids else None
+        long = [r for n, e in results.items() if n.startswith(f"so_lr/full/{method}_") for r in e.done]
+        records = [r for r in long if r.info["seed"] == 0][:1] or (list(trial.group.records) if trial else [])
+        cells = [value_at(records[0], r) if records else None for r in rounds]
+        rows.append([METHOD_NAMES[method], *(ABSENT if v is None else f"{v * 100:.1f}" for v in cells)])
+    return markdown.table(["round", *(f"{r:,}" for r in rounds)], rows)
+
+
+def _variants_table(results: Results, grids: dict[str, RateGrid]) -> str:
+    columns = {"beta2 = 0.9": "beta2_0.9", "beta2 = 0.999": "beta2_0.999", "as_run": "as_run"}
+    rows = []
+    for method in SLOW:
+        trials = [
+            t
+            for t in (grids[method].trials if method in grids else ())
+            if t.client_lr == 100 and t.tau == 1e-3 and 0.09 < t.server_lr < 3.3
+        ]
+        cells = [_best_text(trials)]
+        for name in columns.values():
+            entry = results.get(f"so_lr/{name}")
+            grid = method_grids(entry.records).get(method) if entry and entry.complete else None
+            cells.append(_best_text(grid.trials if grid else ()))
+        rows.append([METHOD_NAMES[method], *cells])
+    return markdown.table(["", "beta2 = 0.99, as_printed", *columns], rows)
+
+
+def _best_text(trials: Sequence[RateTrial]) -> str:
+    values = [trial.result for trial in trials if trial.result is not None]
+    return f"{max(values) * 100:.1f}" if values else ABSENT
+
+
+def _halving_table(grids: dict[str, RateGrid]) -> str:
+    rungs = plan_rungs(10**6, TUNING_ROUNDS)
+    rows = []
+    for method in ("fedadagrad", *SLOW, "fedavg"):
+        trials = [t for t in (grids[method].trials if method in grids else ()) if not t.state]
+        cells, kept, pool = [], True, trials
+        final = grids[method].selected_by_papers_rule if method in grids else None
+        for rung in rungs:
+            scores = {t.point: mean_train_loss(t.group.records[0], rung) for t in pool}
+            known = sorted((s, point) for point, s in scores.items() if s is not None)
+            if final is None or not known or not kept:
+                cells.append(ABSENT)
+                continue
+            place = [point for _, point in known].index(final.point) + 1
+            keep = -(-len(pool) // REDUCTION)
+            kept = place <= keep or rung == rungs[-1]
+            cells.append(f"{place} of {len(pool)}" + ("" if kept else ", dropped"))
+            chosen = {point for _, point in known[:keep]}
+            pool = [t for t in pool if t.point in chosen]
+        rows.append([METHOD_NAMES[method], final.point if final else ABSENT, *cells])
+    return markdown.table(["", "finally best trial", *(f"round {rung}" for rung in rungs)], rows)

@@ -1,0 +1,92 @@
+"""Write docs/claims.md and its figures from the stored results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from claims import dense, others, sparse
+from claims.markdown import provenance, table
+from claims.plan import TUNING_ROUNDS
+from claims.results import Results
+from claims.section import Section, commands
+from claims.times import times_table
+from fedopt.files import write_atomically
+from fedopt.reproduction.plotting import render_svg
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "claims.md"
+TEMPLATE = Path(__file__).parent / "page.md.j2"
+FIGURES = ROOT / "docs" / "figures" / "claims"
+
+
+def sections(results: Results) -> list[Section]:
+    """Return the sections of the page in order."""
+    return [
+        sparse.clear_margin(results),
+        others.slow_starters(results),
+        dense.at_least_as_good(results),
+        sparse.ease_of_tuning(results),
+        sparse.robustness_to_tau(results),
+        sparse.inverse_relation(results),
+        dense.decay(results),
+        others.scaffold(results),
+        dense.padding(results),
+        others.repeatability(results),
+    ]
+
+
+def build_page(results: Results) -> str:
+    """Return the text of the page."""
+    content = sections(results)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
+    )
+    text = environment.from_string(TEMPLATE.read_text()).render(
+        {section.name: _described(number, section, results) for number, section in enumerate(content, 1)},
+        summary=_summary(content),
+        times=times_table(results),
+        tuning_rounds=TUNING_ROUNDS,
+    )
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _described(number: int, section: Section, results: Results) -> dict[str, Any]:
+    """Return the fields of a section, its number, commands and the origin of its results."""
+    used = [result for name, result in results.items() if re.search(section.entries, name)]
+    return {
+        **section._asdict(),
+        "number": number,
+        "commands": commands(results, section.entries),
+        "provenance": provenance(used) if used else "",
+    }
+
+
+def _summary(content: Sequence[Section]) -> str:
+    rows = []
+    for number, section in enumerate(content, 1):
+        first = f"{number}. [{section.title}](#{_anchor(number, section)})"
+        for data, verdict in section.verdicts.items():
+            rows.append([first, data, f"**{verdict.status}**", verdict.reason])
+            first = ""
+    return table(["claim", "data", "verdict", "the number"], rows)
+
+
+def _anchor(number: int, section: Section) -> str:
+    """Return the anchor that GitHub and MkDocs give to the heading."""
+    kept = "".join(c for c in f"{number} {section.title}".lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")
+
+
+def write_page(results: Results) -> Path:
+    """Write the page and its figures."""
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    for section in sections(results):
+        for name, draw in section.figures.items():
+            write_atomically(FIGURES / f"{name}.svg", render_svg(draw()))
+    write_atomically(PAGE, build_page(results))
+    return PAGE

@@ -1,0 +1,72 @@
+"""A section of the page: tables, figures, and a verdict for each dataset."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from claims.plan import plan_entries
+from claims.results import Results
+from claims.rules import Verdict
+from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
+from fedopt.runs.records import RunRecord
+
+Figures = Mapping[str, Callable[[], Figure]]  # functions that draw, by file name
+
+
+class Section(NamedTuple):
+    """The numbers of a section. Its prose is in `page.md.j2`; `tables` are inserted there by name."""
+
+    name: str
+    title: str
+    tables: Mapping[str, str]
+    verdicts: Mapping[str, Verdict]  # by the name of the data
+    entries: str  # a regular expression for the names of the entries whose commands are listed
+    figures: Figures = {}
+
+
+def seed_values(records: Sequence[RunRecord], name: str = "value") -> dict[int, float]:
+    """Return a recorded result of finished runs by seed: `value` is the mean over the last 100 rounds."""
+    return {r.info["seed"]: r.info[name] for r in records if r.status == "done" and r.info.get(name)}
+
+
+def mean_interval(records: Sequence[RunRecord], name: str = "value") -> Interval | None:
+    values = list(seed_values(records, name).values())
+    return confidence_interval(values) if values else None
+
+
+def difference(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str = "value") -> Interval | None:
+    """Return the difference of a result, paired by seed; None without a common seed."""
+    return paired_difference(seed_values(a, name), seed_values(b, name))
+
+
+def finished(results: Results, pattern: str) -> dict[str, list[RunRecord]]:
+    """Return the finished runs of the entries that match `pattern`, by the name of the algorithm."""
+    found: dict[str, list[RunRecord]] = {}
+    for name, result in results.items():
+        if re.fullmatch(pattern, name):
+            for record in result.done:
+                found.setdefault(record.label, []).append(record)
+    return found
+
+
+def commands(results: Results, pattern: str) -> str:
+    """Return the commands of a section as a folded block. Those without a complete result say so.
+
+    The block is HTML: Markdown inside folded blocks is not rendered everywhere.
+    """
+    lines, done = [], 0
+    for entry in plan_entries(results):
+        if re.search(pattern, entry.name):
+            result = results.get(entry.name)
+            state = "" if result and result.complete else "   # partly run" if result else "   # not run yet"
+            done += not state
+            lines.append(html.escape(shlex.join(entry.command()) + state, quote=False))
+    block = "<pre><code>" + "\n".join(lines) + "</code></pre>"
+    summary = f"Commands: {done} of {len(lines)} complete"
+    return f"<details><summary>{summary}</summary>\n{block}\n</details>" if lines else ""

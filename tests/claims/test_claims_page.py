@@ -1,0 +1,65 @@
+"""The page of the claims is what the generator writes from the stored results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from claims.page import FIGURES, PAGE, build_page, sections
+from claims.plan import plan_entries
+from claims.results import EntryResult, load_results
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, EntryResult]:
+    return load_results()
+
+
+def test_page_is_up_to_date(results: dict[str, EntryResult]) -> None:
+    """After a change of results or text: make claims-page"""
+    assert PAGE.read_text() == build_page(results)
+
+
+def test_every_verdict_cites_a_number(results: dict[str, EntryResult]) -> None:
+    verdicts = [verdict for section in sections(results) for verdict in section.verdicts.values()]
+    assert len(verdicts) >= 10
+    assert all(re.search(r"\d", verdict.reason) for verdict in verdicts)
+
+
+def test_figures_of_the_page_exist(results: dict[str, EntryResult]) -> None:
+    names = re.findall(r"figures/claims/([\w-]+\.svg)", PAGE.read_text())
+    assert sorted(names) == sorted(f"{name}.svg" for s in sections(results) for name in s.figures)
+    assert all((FIGURES / name).is_file() for name in names)
+
+
+def test_links_of_the_summary_lead_to_headings() -> None:
+    text = PAGE.read_text()
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.removeprefix("## ").lower()).replace(" ", "-")
+        for line in text.splitlines()
+        if line.startswith("## ")
+    }
+    anchors = re.findall(r"\]\(#([^)]+)\)", text)
+    assert len(anchors) == len(sections(load_results()))
+    assert set(anchors) <= headings
+
+
+def test_entries_of_the_plan_have_unique_names_and_results_belong_to_them(
+    results: dict[str, EntryResult],
+) -> None:
+    names = [entry.name for entry in plan_entries(results)]
+    assert len(names) == len(set(names))
+    recorded_elsewhere = {name for name in results if name.startswith("earlier/")}
+    assert set(results) - recorded_elsewhere <= set(names)
+
+
+def test_page_without_results_states_that_nothing_has_run() -> None:
+    for section in sections({}):
+        assert {verdict.status for verdict in section.verdicts.values()} <= {"not run yet", "measured"}
+    assert "not run yet" in build_page({})
+
+
+def test_page_has_no_paths_of_the_machine() -> None:
+    assert not re.search(r"/(tmp|home|root)/", PAGE.read_text())
+    assert Path(PAGE).name == "claims.md"
