@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from claims import figures, markdown, rules
+from claims import markdown, rules
 from claims.results import Results, value_at
-from claims.section import Section, difference, finished, mean_interval
+from claims.section import Section, curve_figure, difference, finished, mean_interval
 from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES, METHODS, OPTIMIZERS, paper_settings
@@ -70,7 +70,7 @@ def at_least_as_good(results: Results) -> Section:
         tables,
         verdicts,
         r"^shakespeare/[a-z]+-\d|^digits/[a-z]+-\d|^characters|^autoencoder",
-        {"dense": lambda: figures.draw_curves("Dense tasks", _ordered(panels))},
+        curve_figure("dense", "Dense tasks", _ordered(panels)),
     )
 
 
@@ -122,7 +122,7 @@ def padding(results: Results) -> Section:
         {"padding": markdown.table(header, rows)},
         {"Shakespeare, rounds 200 to 300": verdict},
         r"^shakespeare/fedavg(-zero)?-0$",
-        {"padding": lambda: figures.draw_curves("Outputs at padding", panels, styles)},
+        curve_figure("padding", "Outputs at padding", panels, styles),
     )
 
 

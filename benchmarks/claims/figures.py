@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 from fedopt.analysis.heatmap import RateGrid, log10
 from fedopt.analysis.seeds import confidence_interval
 from fedopt.formatting import metric_unit
+from fedopt.reporting.colours import PALETTE, cell_colours
 from fedopt.reproduction import plotting
 from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.runs.records import RunRecord
@@ -33,8 +36,6 @@ def draw_curves(title: str, panels: Mapping[str, Curves], styles: Mapping[str, A
             _draw_band(axis, records, style)
             shown[label] = style
             axis.set_ylabel(f"{metric_unit(records[0].metric).name} %")
-        if not curves:
-            plotting.draw_message(axis, "not run yet")
     handles = [
         Line2D([], [], label=METHOD_NAMES.get(label, label), **style) for label, style in shown.items()
     ]
@@ -65,7 +66,7 @@ def draw_heat_maps(title: str, grids: Mapping[str, RateGrid], label: str) -> Fig
     image = None
     for axis, (method, grid) in zip(axes, grids.items(), strict=True):
         axis.set_title(METHOD_NAMES[method])
-        image = _draw_map(axis, grid, (0.0, max(values, default=1.0) * 100))
+        image = _draw_map(axis, grid, max(values, default=1.0) * 100)
         axis.set_xlabel("client rate, " + plotting.CLIENT_RATE)
         axis.set_ylabel("server rate, " + plotting.SERVER_RATE)
     if image is not None:
@@ -73,23 +74,19 @@ def draw_heat_maps(title: str, grids: Mapping[str, RateGrid], label: str) -> Fig
     return figure
 
 
-def _draw_map(axis: Axes, grid: RateGrid, limits: tuple[float, float]) -> Any:
+def _draw_map(axis: Axes, grid: RateGrid, best: float) -> AxesImage:
+    """Draw the trials of one method in percent, on a scale from 0 to `best`. Missing points stay empty."""
     xs, ys = (sorted({getattr(t, name) for t in grid.trials}) for name in ("client_lr", "server_lr"))
-    cells = {(trial.client_lr, trial.server_lr): trial for trial in grid.trials}
-    rows = [
-        [result * 100 if (t := cells.get((x, y))) and (result := t.result) is not None else float("nan")
-         for x in xs]
-        for y in ys
-    ]  # fmt: skip
-    image = axis.imshow(rows, origin="lower", aspect="auto", cmap="viridis", vmin=limits[0], vmax=limits[1])
-    for i, row in enumerate(rows):
-        for j, value in enumerate(row):
-            if value == value:
-                colour = "black" if value > 0.6 * limits[1] else "white"
-                axis.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+    values = np.full((len(ys), len(xs)), np.nan)
+    for trial in grid.trials:
+        if trial.result is not None:
+            x, y, value = xs.index(trial.client_lr), ys.index(trial.server_lr), trial.result * 100
+            colour = cell_colours(value / best)[1]
+            values[y, x] = value
+            axis.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
     axis.set_xticks(range(len(xs)), [f"{log10(x):g}" for x in xs])
     axis.set_yticks(range(len(ys)), [f"{log10(y):g}" for y in ys])
-    return image
+    return axis.imshow(values, origin="lower", aspect="auto", cmap=PALETTE, vmin=0.0, vmax=best)
 
 
 @plotting.styled()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from claims import figures, markdown, rules
+from claims import markdown, rules
 from claims.plan import GRID, POPULATIONS, REPEATED, REPEATED_WITH, TAU, TUNING_ROUNDS
 from claims.results import Results, mean_train_loss, value_at
-from claims.section import Section, difference, finished, mean_interval
+from claims.section import Section, curve_figure, difference, finished, mean_interval
 from claims.selection import joined_records, method_grids
 from fedopt.analysis.heatmap import RateGrid, RateTrial
 from fedopt.formatting import ABSENT
@@ -52,7 +52,7 @@ def scaffold(results: Results) -> Section:
         {"populations": markdown.table(header, rows)},
         verdicts,
         "^scaffold/",
-        {"scaffold": lambda: figures.draw_curves("Small and large population", panels)},
+        curve_figure("scaffold", "Small and large population", panels),
     )
 
 

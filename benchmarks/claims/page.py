@@ -83,8 +83,10 @@ def _anchor(number: int, section: Section) -> str:
 
 
 def write_page(results: Results) -> Path:
-    """Write the page and its figures."""
+    """Write the page and its figures. Figures that the page no longer shows are removed."""
     FIGURES.mkdir(parents=True, exist_ok=True)
+    for file in FIGURES.glob("*.svg"):
+        file.unlink()
     for section in sections(results):
         for name, draw in section.figures.items():
             write_atomically(FIGURES / f"{name}.svg", render_svg(draw()))

@@ -6,10 +6,11 @@ import html
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from claims.figures import Curves, draw_curves
 from claims.plan import plan_entries
 from claims.results import Results
 from claims.rules import Verdict
@@ -53,6 +54,14 @@ def finished(results: Results, pattern: str) -> dict[str, list[RunRecord]]:
             for record in result.done:
                 found.setdefault(record.label, []).append(record)
     return found
+
+
+def curve_figure(
+    name: str, title: str, panels: Mapping[str, Curves], styles: Mapping[str, Any] | None = None
+) -> Figures:
+    """Return the figure of the panels that have curves; none if no panel has."""
+    known = {panel: curves for panel, curves in panels.items() if curves}
+    return {name: lambda: draw_curves(title, known, styles)} if known else {}
 
 
 def commands(results: Results, pattern: str) -> str:

@@ -7,7 +7,7 @@ from scipy.stats import spearmanr
 from claims import figures, markdown, rules
 from claims.plan import GRID, TAU
 from claims.results import Results
-from claims.section import Section, difference, finished, mean_interval
+from claims.section import Section, curve_figure, difference, finished, mean_interval
 from claims.selection import joined_records, method_grids
 from fedopt.analysis.ease_of_tuning import grid_ease_of_tuning
 from fedopt.analysis.heatmap import RateGrid, log10
@@ -56,7 +56,7 @@ def clear_margin(results: Results) -> Section:
         for name, runs in ((REAL, full), (SYNTHETIC, synthetic))
     }
     panels = {
-        "real questions, 1,500 rounds": {m: r for m, r in full.items() if r},
+        "real questions": {m: runs for m, runs in full.items() if runs},
         "synthetic data": {m: synthetic[m] for m in OPTIMIZERS if m in synthetic},
     }
     return Section(
@@ -65,7 +65,7 @@ def clear_margin(results: Results) -> Section:
         {"margins": markdown.table(header, rows)},
         verdicts,
         "^so_lr/(full|synthetic)/",
-        {"sparse": lambda: figures.draw_curves("Tags of Stack Overflow", panels)},
+        curve_figure("sparse", "Tags of Stack Overflow", panels),
     )
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import shutil
+import time
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reproduction_runs import make_plan, make_reader
 from rich.console import Console
 
+from fedopt.engine.worker import Worker
 from fedopt.errors import DiskError
 from fedopt.reproduction import listing
 from fedopt.reproduction.artifacts.registry import ARTIFACTS
@@ -41,6 +44,19 @@ def test_step_times_are_measured_for_each_task() -> None:
     assert tasks == ["so_lr"] == list(times)
     assert times["so_lr"].step > 0 and times["so_lr"].evaluation > 0
     assert times["so_lr"].parameters == 10_000 * 500 + 500  # words x tags, and a bias for each tag
+
+
+def test_waiting_for_a_busy_machine_is_not_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that waits for the CPU uses no CPU time, like one that sleeps."""
+    run = Worker.run
+
+    def wait_and_run(*arguments: Any) -> Any:
+        time.sleep(0.3)
+        return run(*arguments)
+
+    monkeypatch.setattr(Worker, "run", wait_and_run)
+    times = measure_step_times(["so_lr"])["so_lr"]
+    assert 0 < times.step < 0.15  # two steps are timed together
 
 
 def test_disk_space_is_checkpoints_and_one_row_per_visited_client(

@@ -1,7 +1,8 @@
 """Estimates of the time and the disk space that runs need.
 
-The time is rounds x cohort x local steps, plus the evaluations, divided by the cores. The duration of a step
-and of an evaluation batch is measured for each task. The work of the server is small and not included.
+The time is rounds x cohort x local steps, plus the evaluations, divided by the cores. The CPU time of a step
+and of an evaluation batch is measured for each task, so other work on the machine hardly changes it. The
+work of the server is small and not included.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ def _measure(task: str) -> StepTimes:
         worker = Worker(
             build_problem(TASKS[task], resolve(TASKS[task], "fedavg", settings)), federation, sample
         )
-        start = time.perf_counter()
+        start = time.process_time()
         worker.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), (x,), None)
-        return worker, time.perf_counter() - start
+        return worker, time.process_time() - start
 
     problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _TIMED_CLIENTS}))
     federation = problem.federation()
@@ -77,9 +78,9 @@ def _measure(task: str) -> StepTimes:
     with single_thread():
         train(1)
         worker, seconds = train(_TIMED_STEPS)
-        start = time.perf_counter()
+        start = time.process_time()
         worker.run(SampleJob(0, examples), (x,), None)
-        evaluation = (time.perf_counter() - start) * EVAL_BATCH / examples
+        evaluation = (time.process_time() - start) * EVAL_BATCH / examples
         return StepTimes(seconds / _TIMED_STEPS, evaluation, len(x))
 
 
