@@ -10,6 +10,7 @@ from rich.console import Console
 from written import write_run, write_seeds, write_trial
 
 from fedopt.analysis.summary import compare_runs
+from fedopt.display.fitting_table import wide_console
 from fedopt.display.table import comparison_columns, comparison_table, describe_columns
 from fedopt.runs.records import RunRecord
 
@@ -102,6 +103,16 @@ def test_table_fits_the_terminal_and_keeps_the_result(tmp_path: Path, width: int
     first, second = (next(line for line in lines if line.startswith(name)) for name in ("fedada", "fedavg"))
     assert "72.0±5.0 %" in first and "−10.0±0.0" in second  # no cell is wrapped
     assert ("Wider terminals also show:" in " ".join(lines)) == (width < 100)
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("200", 200), (None, 140), ("", 140), ("x", 140)])
+def test_tables_in_files_have_the_width_of_the_variable_columns(
+    columns: str | None, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert wide_console().width == width
 
 
 def test_limit_is_the_maximum_number_of_rows(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import by_class, parse_page, text
+from pages import by_class, by_id, parse_page, text
 from written import write_grid, write_lines, write_run, write_seeded
 
 from fedopt.analysis.summary import compare_runs
@@ -61,6 +61,32 @@ def test_smoothed_line_has_the_raw_line_behind_it(three: list[RunRecord]) -> Non
     )
     means = (1, 3 / 4, 5 / 12, 7 / 24)  # of two rounds
     assert [y for _, y in smooth] == pytest.approx([raw[0][1] + pixels * (m - 1) for m in means], abs=0.2)
+
+
+def test_smoothing_does_not_change_the_band(tmp_path: Path) -> None:
+    """The band is the confidence interval of each point, not of the moving average."""
+    records = write_seeded(tmp_path)
+    raw, smooth = (draw_chart(charts(records)[0]._replace(window=window)).lines[0] for window in (1, 2))
+    assert smooth.path != raw.path and smooth.band == raw.band != ""
+    page = parse_page(render_report(records, "a page"))
+    assert "Band: 95 % confidence interval" in text(by_id(page, "metric-by-round"))
+
+
+def test_windows_are_shorter_than_the_lines(three: list[RunRecord]) -> None:
+    metric = charts(three)[0]
+    line = metric.lines[0]._replace(x=list(range(30)), y=[0.0] * 30)
+    assert metric.windows == [1]  # three evaluations
+    assert metric._replace(lines=[line]).windows == [1, 5, 10, 25]
+    assert metric._replace(lines=[line], window=7).windows == [1, 5, 7, 10, 25]
+
+
+def test_sorted_trials_cannot_be_smoothed(tmp_path: Path) -> None:
+    page = parse_page(render_report(write_grid(tmp_path), "a page"))
+    has_control = {
+        name: any(e.tag == "select" for e in by_id(page, name).iter())
+        for name in ("loss-by-round", "sorted-trials")
+    }
+    assert has_control == {"loss-by-round": True, "sorted-trials": False}
 
 
 def test_long_lines_keep_their_extremes(tmp_path: Path) -> None:

@@ -197,6 +197,28 @@ def test_browser_shows_new_rounds_and_keeps_the_view(browser: Any, start: Any, t
     assert browser.get_log("browser") == []
 
 
+def test_page_is_not_replaced_during_a_drag(browser: Any, start: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    train(write_run(tmp_path / "fedadam", "fedadam").path, 8)
+    server = start(tmp_path)
+    browser.get(server.url)
+    title, shown = browser.title, "return document.querySelector('.lead').textContent"
+    plot = browser.find_element("css selector", "#metric-by-round .plot")
+    mouse = ActionChains(browser, duration=0)
+    mouse.move_to_element_with_offset(plot, -50, 0).click_and_hold().move_by_offset(150, 0).perform()
+    train(tmp_path / "fedadam", 12)
+    train(write_run(tmp_path / "fedavg", "fedavg").path, 12)
+    fetched = "return performance.getEntriesByName(location.href, 'resource').length"
+    wait_until(lambda: browser.execute_script(fetched) > 0)
+    assert "8.0" in browser.execute_script(shown)
+    mouse.release().perform()
+    wait_until(lambda: "12.0" in browser.execute_script(shown))
+    low, high = browser.execute_script("return viewOf(report.charts[0]).x")
+    assert 2 < low < high < 8
+    wait_until(lambda: browser.title == title.replace("fedadam", "fedadam, fedavg"))
+
+
 def test_browser_shows_what_was_written_before_the_first_event(
     browser: Any, start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,6 +176,9 @@ def test_charts_are_visible_without_javascript_and_in_print(show: Show, make: Ma
         assert len(visible) == len(opened.find_elements("css selector", ".plot .line"))
         assert counts(opened, ".line") == drawn
         assert not any(e.is_displayed() for e in opened.find_elements("css selector", ".scripted"))
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+        closed = opened.find_elements("css selector", "details tbody tr, details .run")
+        assert all(element.size["height"] > 0 for element in closed)
     finally:
         opened.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     opened.refresh()
@@ -183,6 +186,38 @@ def test_charts_are_visible_without_javascript_and_in_print(show: Show, make: Ma
     assert not any(e.is_displayed() for e in opened.find_elements("css selector", ".scripted"))
     assert all(e.size["width"] > 100 for e in opened.find_elements("css selector", ".plot .line"))
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+PAPER = {"width": 717, "height": 1000, "deviceScaleFactor": 1, "mobile": False}  # A4 without margins
+WIDER = """
+return [...document.querySelectorAll(".scroll")].filter((box) => box.getClientRects().length)
+  .filter((box) => box.querySelector("table").getBoundingClientRect().width > box.clientWidth + 0.5)
+  .map((box) => box.getAttribute("aria-label") || box.getAttribute("aria-labelledby"));
+"""
+
+
+@pytest.mark.parametrize("make", [compared, swept, trained])
+def test_tables_fit_the_page_on_paper_and_on_screens(show: Show, make: Make) -> None:
+    """Paper shows closed sections too. Charts are drawn for its width, so that their text is readable."""
+    opened = show(make)
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PAPER | {"width": 1440})
+    assert opened.execute_script(WIDER) == []
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PAPER | {"width": 900})
+    assert "ease" not in opened.execute_script(WIDER)
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", PAPER)
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        opened.execute_script("dispatchEvent(new Event('beforeprint'))")
+        assert opened.execute_script(WIDER) == []
+        closed = "return [...document.querySelectorAll('details')].filter((details) => !details.open).length"
+        assert opened.execute_script(closed) == 0
+        widths = "return [...document.querySelectorAll('.plot svg')].map((svg) => svg.viewBox.baseVal.width)"
+        assert all(600 < width < PAPER["width"] for width in opened.execute_script(widths))
+        opened.execute_script("dispatchEvent(new Event('afterprint'))")
+        details = opened.find_elements("css selector", "details")
+        assert opened.execute_script(closed) == len(details)
+    finally:
+        opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
 
 
 def test_results_are_sorted_by_mouse_and_keyboard(show: Show) -> None:
@@ -220,7 +255,7 @@ def test_trial_under_the_pointer_is_shown(show: Show) -> None:
     assert trial["status"] == "diverged, 4 rounds" and trial["run"].endswith("/runs/fedadam-073")
     ActionChains(opened).move_to_element(cells[8]).perform()  # the first cell of the row with server rate 1
     trial = shown_trial(opened)
-    assert (trial["client rate"], trial["server rate"]) == ("0.001 (10^−3)", "1 (10^0)")
+    assert (trial["client rate"], trial["server rate"]) == ("0.001 (log10 −3)", "1 (log10 0)")
     assert (trial["mean accuracy"], trial["train loss"]) == ("2.0 %", "1.02")
     ActionChains(opened).move_to_element(opened.find_element("css selector", "#results")).perform()
     assert shown_trial(opened)["marked as"] == "best mean accuracy"
@@ -233,12 +268,12 @@ def test_every_trial_is_reachable_by_keyboard(show: Show) -> None:
     assert "best" in focused.get_attribute("aria-label")  # Tab moves into the map, to its best cell
     focused.send_keys(DOWN)
     assert (shown_trial(opened)["server rate"], shown_trial(opened)["mean accuracy"]) == (
-        "0.1 (10^−1)",
+        "0.1 (log10 −1)",
         "43.0 %",
     )
     opened.switch_to.active_element.send_keys(RIGHT)  # there is no cell to the right
     opened.switch_to.active_element.send_keys(DOWN)
-    assert shown_trial(opened)["server rate"] == "0.01 (10^−2)"
+    assert shown_trial(opened)["server rate"] == "0.01 (log10 −2)"
     assert (
         shown_trial(opened)["marked as"] == "selected by the paper's rule"
     )  # the smallest loss, 1 - 0.1 * 7

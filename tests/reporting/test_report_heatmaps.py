@@ -88,8 +88,8 @@ def test_cell_refers_to_its_trial_in_the_table(grid: list[RunRecord], tmp_path: 
     (best,) = (cell for cell in by_class(rates, "cell") if text(cell) == "★ 44.0")
     heads, *rows = table_rows(by_class(rates, "trials")[0].find(".//table"))
     assert dict(zip(heads, rows[int(best.get("data-trial"))], strict=True)) == {
-        "client rate": "1 (10^0)",
-        "server rate": "10 (10^1)",
+        "client rate": "1 (log10 0)",
+        "server rate": "10 (log10 1)",
         "tau": "0.1",
         "last evaluation": "44.0 %",
         "mean accuracy": "44.0 %",

@@ -190,7 +190,7 @@ def execute_run(
         warn=_warn if progress is None else progress.log,
         on_phase=no_log if progress is None else progress.show_phase,
         data=data,
-        small_runs_serially=not executor.is_started,
+        log_small_run=None if executor.is_started else no_log if progress is None else progress.log_once,
         tensorboard=tensorboard,
         loggers=loggers,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -33,4 +35,7 @@ def watch(
     with LiveServer(LivePage(paths, title), host, port) as server:
         typer.echo(server.url)
         typer.echo("Ctrl-C ends the page. The runs continue.", err=True)
-        server.serve_forever()
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C is not an error here
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,9 +35,10 @@ class TextColumn(NamedTuple):
 
 
 def wide_console() -> Console:
-    """Return a console with the width of the terminal, or with 140 columns for files and pipes."""
+    """Return a console with the width of the terminal. Files and pipes have COLUMNS, or 140 columns."""
     console = Console()
-    return console if console.is_terminal else Console(width=PIPE_WIDTH)
+    has_width = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    return console if has_width else Console(width=PIPE_WIDTH)
 
 
 def split_columns(columns: Sequence[TextColumn], label_width: int, width: int) -> list[list[TextColumn]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,6 +19,7 @@ def render_template(package: str, template: str, **values: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["keep_units"] = keep_units
+    environment.filters["keep_numbers"] = keep_numbers
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # NaN is not valid in JSON
     return environment.get_template(template).render(**values)
 
@@ -29,3 +31,13 @@ def keep_units(text: str) -> str:
     '50.0\\xa0±\\xa01.2\\xa0%'
     """
     return text.replace(" %", "\u00a0%").replace(" ± ", "\u00a0±\u00a0")
+
+
+def keep_numbers(text: str) -> str:
+    """Prevent line breaks beside numbers, except before a half-width and before a parenthesis.
+
+    >>> keep_numbers("16.0 ± 5.0 % (2 of 3 seeds)")
+    '16.0 ±\\xa05.0\\xa0% (2\\xa0of\\xa03\\xa0seeds)'
+    """
+    kept = re.sub(r"(?<=[\d%]) | (?=[\d%])", "\u00a0", text)
+    return kept.replace("\u00a0±", " ±").replace("\u00a0(", " (")

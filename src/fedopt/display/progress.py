@@ -32,6 +32,7 @@ class ProgressBar:
         self._console = Console(stderr=True, quiet=quiet)
         self._progress: Progress | None = None
         self.total = total
+        self._logged_once: set[str] = set()
         if sys.stderr.isatty() and not quiet:
             self._progress = Progress(*_columns(self._console.width), console=self._console, expand=True)
             self._task = self._progress.add_task(title, total=total, status="starting", remaining="")
@@ -65,6 +66,12 @@ class ProgressBar:
     def log(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def log_once(self, text: str) -> None:
+        """Print a line unless an earlier run of the same bar has printed it."""
+        if text not in self._logged_once:
+            self._logged_once.add(text)
+            self.log(text)
 
 
 def _columns(width: int) -> list[ProgressColumn]:
@@ -102,6 +109,9 @@ class RunProgress:
 
     def log(self, text: str) -> None:
         self._bar.log(text)
+
+    def log_once(self, text: str) -> None:
+        self._bar.log_once(text)
 
     def describe(self, clients: int, parameters: int) -> None:
         """Print the size of the run: "10 of 342,477 clients per round · 5.0 M parameters · 1,500 rounds"."""

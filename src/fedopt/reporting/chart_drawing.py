@@ -54,8 +54,7 @@ def draw_chart(chart: Chart) -> Drawing:
     """Return the drawing of a chart with all its lines."""
     width, height = WIDE if chart.wide else NARROW
     named = [line for line in chart.lines if line.entry is not None]
-    smooth = [_smoothed(line, chart.window) for line in named]
-    y_range = _vertical_range(chart, named, smooth)
+    y_range = _vertical_range(chart, named)
     ends = [line.x[-1] for line in chart.lines if line.x]
     x_range = (0.0, max(ends, default=0.0) or 1.0)
     vertical = Scale(*y_range, height - BOTTOM, TOP, chart.y.log)
@@ -79,52 +78,39 @@ def draw_chart(chart: Chart) -> Drawing:
         [Tick(*pair) for pair in zip(map(vertical.position, y_values), labels, strict=True)],
         _target_position(chart, vertical),
         [(line.colour, _path(line.x, line.y, horizontal, vertical)) for line in trials],
-        [
-            _draw_line(chart, line, drawn, horizontal, vertical)
-            for line, drawn in zip(named, smooth, strict=True)
-        ],
+        [_draw_line(chart, line, horizontal, vertical) for line in named],
     )
 
 
-def _draw_line(
-    chart: Chart, line: ChartLine, smooth: ChartLine, horizontal: Scale, vertical: Scale
-) -> DrawnLine:
+def _draw_line(chart: Chart, line: ChartLine, horizontal: Scale, vertical: Scale) -> DrawnLine:
+    """Draw a line. Smoothing does not change the band, which is the interval of each point."""
     assert line.entry is not None
-    points = list(_points(smooth.x, smooth.y, horizontal, vertical))
+    smooth = moving_average(line.y, chart.window)
+    points = list(_points(line.x, smooth, horizontal, vertical))
     step = max(1, len(points) // MARKERS)
     band = ""
-    if smooth.low is not None and smooth.high is not None:
-        bottom = [max(value, vertical.low) for value in smooth.low]  # a logarithmic axis cannot show zero
-        back = _path(smooth.x[::-1], bottom[::-1], horizontal, vertical).replace("M", "L", 1)
-        band = f"{_path(smooth.x, smooth.high, horizontal, vertical)}{back}Z" if back else ""
+    if line.low is not None and line.high is not None:
+        bottom = [max(value, vertical.low) for value in line.low]  # a logarithmic axis cannot show zero
+        back = _path(line.x[::-1], bottom[::-1], horizontal, vertical).replace("M", "L", 1)
+        band = f"{_path(line.x, line.high, horizontal, vertical)}{back}Z" if back else ""
     return DrawnLine(
         chart.legend[line.entry],
-        _path(smooth.x, smooth.y, horizontal, vertical),
+        _path(line.x, smooth, horizontal, vertical),
         band,
         _path(line.x, line.y, horizontal, vertical) if chart.window > 1 else "",
         [point for index, point in enumerate(points) if index % step == 0 or index == len(points) - 1],
     )
 
 
-def _smoothed(line: ChartLine, window: int) -> ChartLine:
-    return line._replace(
-        y=moving_average(line.y, window),
-        low=None if line.low is None else moving_average(line.low, window),
-        high=None if line.high is None else moving_average(line.high, window),
-    )
-
-
-def _vertical_range(
-    chart: Chart, named: Sequence[ChartLine], smooth: Sequence[ChartLine]
-) -> tuple[float, float]:
+def _vertical_range(chart: Chart, named: Sequence[ChartLine]) -> tuple[float, float]:
     """Return the range of the named lines, their bands within limits, and the trials if they fit."""
     values = [value for line in named for value in line.y]
     if chart.y.fits_trials:
         values += [value for line in chart.lines if line.entry is None for value in line.y]
     low, high = value_range(values, chart.y.log)
     reach = 0.0 if chart.y.log else BAND_SHARE * (high - low)
-    lows = [value for line in smooth for value in line.low or ()]
-    highs = [value for line in smooth for value in line.high or ()]
+    lows = [value for line in named for value in line.low or ()]
+    highs = [value for line in named for value in line.high or ()]
     return max(min([low, *lows]), low - reach), min(max([high, *highs]), high + reach)
 
 

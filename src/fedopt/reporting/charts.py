@@ -20,6 +20,7 @@ from fedopt.runs.records import RunRecord
 
 SMOOTHED_SHARE = 12  # the moving average spans a twelfth of the longest run
 MAX_WINDOW = 25  # rounds
+WINDOWS = (5, 10, 25, 50, 100)  # points in the moving averages that the page offers
 WIDE_SPAN = 100.0  # losses and errors that span a larger factor get a logarithmic axis
 TRIAL_POINTS = 100  # maximum points of the thin line of a trial
 
@@ -67,8 +68,19 @@ class Chart(NamedTuple):
     legend: list[LegendEntry]
     lines: list[ChartLine]
     window: int = 1  # points in the moving average when the page opens
+    can_smooth: bool = True  # false if the order of the points has no meaning in time
     target: float | None = None
     wide: bool = False
+
+    @property
+    def has_bands(self) -> bool:
+        return any(line.low is not None for line in self.lines)
+
+    @property
+    def windows(self) -> list[int]:
+        """The windows that the reader can choose: shorter than the longest line."""
+        longest = max((len(line.y) for line in self.lines if line.entry is not None), default=0)
+        return sorted({1, self.window, *(window for window in WINDOWS if window < longest)})
 
     def document(self) -> dict[str, Any]:
         """Return the chart for the script of the page."""

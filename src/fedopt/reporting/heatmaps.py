@@ -218,7 +218,7 @@ def _trial_facts(trial: RateTrial, unit: Unit, marks: str) -> dict[str, str]:
     marked = [f"best {unit.name}"] * (STAR in marks) + [BY_RULE] * (RING in marks)
     rates = {"client rate": trial.client_lr, "server rate": trial.server_lr}
     return {
-        **{name: f"{format_setting(rate)} (10^{format_exponent(rate)})" for name, rate in rates.items()},
+        **{name: f"{format_setting(rate)} (log10 {format_exponent(rate)})" for name, rate in rates.items()},
         "tau": "" if trial.tau is None else format_setting(trial.tau),
         "last evaluation": _interval_text(trial.last_interval, unit),
         unit.name: _value_text(trial, unit),

@@ -47,5 +47,6 @@ def sorted_trials_chart(eases: Sequence[EaseOfTuning], grids: Sequence[RateGrid]
         y=VerticalAxis(title, unit.digits, unit.suffix, log, fits_trials=is_fraction(metric)),
         legend=[LegendEntry(ease.method, style) for ease, style in zip(eases, styles, strict=True)],
         lines=lines,
+        can_smooth=False,
         wide=True,
     )

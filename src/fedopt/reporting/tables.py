@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from fedopt.analysis.labels import differing_settings
-from fedopt.analysis.summary import BEST, NOISE, TARGET_MARGIN, UNKNOWN, WORSE, Comparison
+from fedopt.analysis.summary import TARGET_MARGIN, Comparison
 from fedopt.display.table import NumberColumn, comparison_columns
 from fedopt.formatting import ABSENT, format_setting
 from fedopt.reporting.line_selection import MAX_NAMED
@@ -25,7 +24,6 @@ _TOOLTIPS = {  # by the start of the title
     "rejected": "Clients whose loss or update was not finite. A configuration with rejected clients in its "
     f"last {LAST_ROUNDS} rounds ranks behind all others.",
 }
-VERDICT_ORDER = (BEST, NOISE, WORSE, UNKNOWN)
 
 
 class TableCell(NamedTuple):
@@ -33,6 +31,7 @@ class TableCell(NamedTuple):
     sort_key: float | str = ""
     kind: str = ""  # CSS class
     tooltip: str = ""
+    note: str = ""  # below the text
 
 
 class ResultColumn(NamedTuple):
@@ -46,7 +45,7 @@ class ResultColumn(NamedTuple):
 
 
 def result_columns(comparison: Comparison) -> list[ResultColumn]:
-    """Return the columns of the results: settings of a grid, numbers, verdicts and seeds."""
+    """Return the columns of the results: settings of a grid, numbers and seeds."""
     settings = [
         ResultColumn(key, "ascending", [_setting_cell(value) for value in values])
         for key, values in setting_columns(comparison).items()
@@ -55,12 +54,13 @@ def result_columns(comparison: Comparison) -> list[ResultColumn]:
     columns = [*settings, value._replace(is_sorted=True)]
     if not comparison.has_several_seeds:
         return columns + numbers
-    verdicts = [_verdict_cell(verdict) for verdict in comparison.verdicts()]
+    difference, *others = numbers
+    cells = zip(difference.cells, comparison.verdicts(), strict=True)
     seeds = [len(summary.group.counted) for summary in comparison.summaries]
     return [
         *columns,
-        ResultColumn("against best", "ascending", verdicts),
-        *numbers,
+        difference._replace(cells=[cell._replace(note=verdict) for cell, verdict in cells]),
+        *others,
         ResultColumn("seeds", "descending", [TableCell(str(count), count) for count in seeds]),
     ]
 
@@ -104,7 +104,6 @@ def setting_rows(comparison: Comparison) -> dict[str, list[TableCell]]:
 
 
 def _number_column(column: NumberColumn) -> ResultColumn:
-    title = re.sub(r" (to|the) ", "\u00a0\\1 ", column.title)  # break titles into at most two lines
     cells = [
         TableCell(cell.text, kind="absent")
         if cell.number is None
@@ -113,7 +112,9 @@ def _number_column(column: NumberColumn) -> ResultColumn:
     ]
     order = "descending" if column.higher_is_better else "ascending"
     tooltip = next((text for start, text in _TOOLTIPS.items() if column.title.startswith(start)), "")
-    return ResultColumn(title, order, cells, tooltip=tooltip or "The task's metric at the last evaluation.")
+    return ResultColumn(
+        column.title, order, cells, tooltip=tooltip or "The task's metric at the last evaluation."
+    )
 
 
 def _setting_cell(value: object) -> TableCell:
@@ -121,8 +122,3 @@ def _setting_cell(value: object) -> TableCell:
     if value is None:
         return TableCell(ABSENT, kind="absent")
     return TableCell(format_setting(value), str(value), "", repr(value) if isinstance(value, float) else "")
-
-
-def _verdict_cell(verdict: str) -> TableCell:
-    order = VERDICT_ORDER.index(verdict) if verdict else ""
-    return TableCell(verdict or ABSENT, order, "verdict")

@@ -40,7 +40,7 @@ def execute(
     tensorboard: bool = False,
     data: SharedData | None = None,
     until: int | None = None,
-    small_runs_serially: bool = False,
+    log_small_run: Log | None = None,
     loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
     """Execute a run. With `out`, write a run directory, or resume the run in it; it may be a URL.
@@ -51,8 +51,8 @@ def execute(
     earlier run in this process. `on_phase` is called with a short text before longer steps other than
     rounds. `warn` receives reports about damaged files and other versions; it is `log` by default. If the
     run fails, diverges or is interrupted, run.json records it. An interrupted round is undone, and the
-    checkpoint is that of the last finished round. With `small_runs_serially`, a small run does not use
-    `executor` (see `small_runs`).
+    checkpoint is that of the last finished round. With `log_small_run`, a small run does not use `executor`
+    (see `small_runs`), and the function receives a text that says so.
     """
     opened = open_run(
         prepared,
@@ -70,8 +70,8 @@ def execute(
             log(f"{out} is finished: {recorder.position.round} rounds")
             return recorder.result(directory.info.get("full_test") if directory else None)
         run.restart()
-        if small_runs_serially and _is_small(run):
-            log("small run: using the serial executor instead of worker processes")
+        if log_small_run is not None and _is_small(run):
+            log_small_run("small run: using the serial executor instead of worker processes")
             executor = Serial()
         rounds = recorder.config.rounds
         last = rounds if until is None else min(until, rounds)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedopt.analysis.ease_of_tuning import EaseOfTuning
 from fedopt.analysis.heatmap import metric_tolerance
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.analysis.seeds import Interval
 from fedopt.files import write_atomically
 from fedopt.tuning.grid import Grid, edge_axes
@@ -25,8 +26,10 @@ def write_results(result: SweepResult) -> None:
 
 
 def _to_csv(result: SweepResult) -> str:
+    """One line per point. A metric is the last evaluation; `_mean` is that of the last 100 rounds."""
     select, metric = result.request.select, result.metric
-    measures = [select, metric, f"{metric}_last"]
+    score = select if select == TRAIN_LOSS else f"{select}_mean"
+    measures = [score, metric, f"{metric}_mean"]
     if len(result.request.seeds) > 1:
         measures = [name for measure in measures for name in (measure, f"{measure}_half")]
     columns = ["algorithm", *result.axes, "seeds", "status", "rounds", "rejected", *measures, "directory"]
@@ -43,9 +46,9 @@ def _to_csv(result: SweepResult) -> str:
                     "status": point.status,
                     "rounds": point.rounds // len(point.trials),
                     "rejected": point.rejected,
-                    **_mean_and_half_width(f"{metric}_last", point.last),
-                    **_mean_and_half_width(metric, point.value),
-                    **_mean_and_half_width(select, point.score),
+                    **_mean_and_half_width(metric, point.last),
+                    **_mean_and_half_width(f"{metric}_mean", point.value),
+                    **_mean_and_half_width(score, point.score),
                     "directory": " ".join(f"trials/{trial.path.name}" for trial in point.trials),
                 }
             )

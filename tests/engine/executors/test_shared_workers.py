@@ -83,6 +83,16 @@ def test_small_run_is_serial_and_says_so(capfd: pytest.CaptureFixture[str]) -> N
     assert result.x_sha256 == train(task).x_sha256
 
 
+def test_comparison_says_once_that_its_runs_are_small(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    algorithms = ["fedavg", "fedadam"]
+    fedopt.compare(
+        linear_task(), algorithms, config=SETTINGS, executor="processes", out=tmp_path, progress=True
+    )
+    assert capfd.readouterr().err.count("small run") == 1
+
+
 def test_larger_run_uses_processes(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

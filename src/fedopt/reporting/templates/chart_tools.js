@@ -25,7 +25,7 @@ function showValues(chart, at) {
   tip.className = "tip";
   for (const line of lines.filter((other) => other.x.length)) {
     const index = nearest(line.x, shared), { name, colour } = chart.legend[line.entry], value = line.y[index];
-    const half = line.high ? ` ± ${formatValue({ y: { ...chart.y, suffix: "" } }, (line.high[index] - line.low[index]) / 2)}` : "";
+    const half = line.high && viewOf(chart).window === 1 ? ` ± ${formatValue({ y: { ...chart.y, suffix: "" } }, (line.high[index] - line.low[index]) / 2)}` : "";
     const there = line.x[index] === shared ? "" : ` (${formatPlace(chart, line.x[index])})`;
     rows.push({ name, colour, value, text: formatValue(chart, value).replace(chart.y.suffix, half + chart.y.suffix) + there });
     if (value <= 0 && y.log) continue;
@@ -96,11 +96,13 @@ function resetZoom(chart) {
 
 function chartCsv(chart) {
   const quote = (text) => `"${String(text).replaceAll('"', '""')}"`;
-  const rows = [["line", chart.x.title, chart.y.title, "low", "high"].map(quote).join(",")];
+  const { window } = viewOf(chart), heads = ["line", chart.x.title, chart.y.title, "low", "high"];
+  const rows = [[...heads, ...(window > 1 ? [`mean of the last ${window} points`] : [])].map(quote).join(",")];
   for (const line of scales.get(chart.id).lines) {
     line.x.forEach((at, index) => {
       const ends = line.low ? [line.low[index], line.high[index]] : ["", ""];
-      rows.push([quote(chart.legend[line.entry].name), at, line.y[index], ...ends].join(","));
+      const smooth = window > 1 ? [line.y[index]] : [];
+      rows.push([quote(chart.legend[line.entry].name), at, line.raw[index], ...ends, ...smooth].join(","));
     });
   }
   return `${rows.join("\n")}\n`;
@@ -163,15 +165,19 @@ function mountChart(chart) {
   const figure = document.getElementById(chart.id), plot = figure.querySelector(".plot"), view = viewOf(chart);
   let at = null;  // the position of the cursor
   figure.querySelector('[data-do="log"]').setAttribute("aria-pressed", String(view.log));
-  figure.querySelector('[data-do="smooth"]').value = String(view.window);
   figure.querySelector(".tools").addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (button) CHART_ACTIONS[button.dataset.do](chart, button);
   });
-  figure.querySelector('[data-do="smooth"]').addEventListener("change", (event) => {
-    view.window = Number(event.target.value);
-    draw(chart);
-  });
+  const smoothing = figure.querySelector('[data-do="smooth"]');
+  if (smoothing) {
+    if (![...smoothing.options].some((option) => option.value === String(view.window))) view.window = chart.window;
+    smoothing.value = String(view.window);
+    smoothing.addEventListener("change", () => {
+      view.window = Number(smoothing.value);
+      draw(chart);
+    });
+  }
   for (const button of figure.querySelectorAll(".legend button")) {
     button.addEventListener("click", () => toggleLine(button.dataset.line, false));
     button.addEventListener("dblclick", () => toggleLine(button.dataset.line, true));

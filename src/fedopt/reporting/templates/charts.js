@@ -83,14 +83,10 @@ function movingAverage(values, window) {
   });
 }
 
-function smoothed(line, window) {
-  const average = (values) => (values && window > 1 ? movingAverage(values, window) : values);
-  return { ...line, y: average(line.y), low: average(line.low), high: average(line.high), raw: line.y };
-}
-
 function visibleLines(chart) {
   const shown = chart.lines.filter((line) => line.entry !== null && !hidden.has(chart.legend[line.entry].name));
-  return shown.map((line) => smoothed(line, viewOf(chart).window));
+  const { window } = viewOf(chart);  // the band stays the interval of each point
+  return shown.map((line) => ({ ...line, y: window > 1 ? movingAverage(line.y, window) : line.y, raw: line.y }));
 }
 
 function verticalRange(chart, lines, view, xRange) {
@@ -181,7 +177,8 @@ function draw(chart) {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.replaceChildren(clip, drawAxes(chart, view, x, y, area), clipped);
   scales.set(chart.id, { x, y, area, lines });
-  const note = view.window > 1 ? `Mean of the last ${view.window} points. Faint: each point.` : "";
+  const faint = chart.lines.some((line) => line.low) ? "Faint line and band" : "Faint";
+  const note = view.window > 1 ? `Mean of the last ${view.window} points. ${faint}: each point.` : "";
   figure.querySelector(".smoothnote").textContent = note;
   figure.querySelector('[data-do="reset"]').hidden = !(view.x || view.y);
 }

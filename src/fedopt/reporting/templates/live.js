@@ -25,6 +25,14 @@ function restoreState(state) {
   }
 }
 
+let released = Promise.resolve();  // while the reader drags in a chart, the page stays as it is
+addEventListener("pointerdown", (event) => {
+  if (!event.target.closest(".plot")) return;
+  released = new Promise((done) => {
+    for (const type of ["pointerup", "pointercancel"]) addEventListener(type, done, { once: true });
+  });
+});
+
 async function refresh() {
   const answer = await fetch("/");
   if (!answer.ok) return false;
@@ -33,7 +41,9 @@ async function refresh() {
     location.reload();  // from waiting to the first run
     return false;
   }
+  await released;
   const state = pageState();
+  document.title = next.title;
   for (const part of ["header", "main", "#report-data"]) document.querySelector(part).replaceWith(document.adoptNode(next.querySelector(part)));
   mountPage();
   restoreState(state);
