@@ -35,14 +35,25 @@ GROUP = "group.json"  # the requests of several runs, in their directory
 
 @dataclass(frozen=True)
 class RunGroup(NotebookDisplay):
-    """Several runs that were executed together, for example a comparison of algorithms."""
+    """Several runs that were executed together, for example a comparison of algorithms.
+
+    `print(group)` and notebooks show the comparison as a table.
+
+    Attributes:
+        out: the directory of the runs.
+        results: the result of each run that has one.
+        failures: one message for each run without a result.
+        paths: the directory of each run.
+        report: the HTML page, if one was written.
+        rule: the ranking of the runs: "last" or "paper".
+    """
 
     out: Path
     results: list[RunResult]
-    failures: list[str]  # one message per run without a result
-    paths: list[Path]  # of all runs
+    failures: list[str]
+    paths: list[Path]
     report: Path | None = None
-    rule: Rule = "last"  # by which the runs are ranked
+    rule: Rule = "last"
 
     def table(self) -> TextTable:
         """The comparison of the runs: metric, training loss, rounds to a target, traffic and time."""
@@ -78,7 +89,23 @@ def run_seeds(
     out: Path | None = None,
     progress: bool = False,
 ) -> RunGroup:
-    """Execute a run with several seeds, in OUT/seed-0, OUT/seed-1, ... Existing runs are resumed."""
+    """Execute a run with several seeds, in OUT/seed-0, OUT/seed-1, ... Existing runs are resumed.
+
+    Args:
+        request: the task, the algorithm and the settings of the run.
+        seeds: the seeds.
+        out: directory of the runs; by default runs/TASK/ALGORITHM-HASH.
+        progress: whether to show progress on stderr.
+
+    Returns:
+        The runs. Their table shows means with confidence intervals.
+
+    Examples:
+        >>> request = fedopt.RunRequest("synthetic_lr", "fedavg", {"rounds": 1, "client.steps": 1})
+        >>> group = fedopt.run_seeds(request, seeds=[0, 1], out=Path("runs/seeds"))
+        >>> [result.seed for result in group.results]
+        [0, 1]
+    """
     (request,), message = with_chosen_executor([request])
     jobs = _seed_jobs(request, seeds, Path())
     out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
@@ -114,15 +141,41 @@ def compare(
     comparison.
 
     Args:
-        task, rounds, config, data, executor, workers, tensorboard, log, device, ray_address, ray_gpus,
-            progress: as in `fedopt.run`.
+        task: the task, as in `fedopt.run`.
         algorithms: names, references such as "my_project.algorithms:feddyn", `Algorithm` objects, or
             functions that build one; or a mapping from these to the configuration of each.
+        rounds: number of rounds; the task's own number by default.
         seed: the seed of all runs.
         seeds: several seeds; each algorithm runs once with each, and the table shows means with intervals.
+        config: configuration of all runs, with dotted keys.
+        data: "synthetic", an imported dataset or its directory; for named tasks only.
+        executor: where clients train, as in `fedopt.run`.
+        workers: number of worker processes.
         out: directory of the runs; by default runs/TASK/compare-HASH.
+        tensorboard: the same as log=["tensorboard"].
+        log: names of loggers: "tensorboard", "wandb", "mlflow".
+        device: "cpu", "cuda", "mps" or "auto", as in `fedopt.run`.
+        ray_address: "auto" or HOST:PORT of a Ray cluster.
+        ray_gpus: number of GPUs that a Ray worker reserves.
         rule: ranking of the runs: "last", by the last evaluation, or "paper", by the mean of the last 100
             rounds.
+        progress: whether to show progress on stderr; by default if it is a terminal.
+
+    Returns:
+        The runs, their table and the path of the report.
+
+    Examples:
+        >>> comparison = fedopt.compare(
+        ...     "synthetic_lr",
+        ...     {"fedavg": {}, "fedyogi": {"server.tau": 0.01}},
+        ...     rounds=1,
+        ...     config={"client.steps": 1},
+        ...     out="runs/comparison",
+        ... )
+        >>> [result.algorithm for result in comparison.results]
+        ['fedavg', 'fedyogi']
+        >>> comparison.report.name
+        'report.html'
     """
     if seeds is not None:
         if seed is not None or "seed" in (config or {}):

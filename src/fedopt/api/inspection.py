@@ -47,7 +47,18 @@ def evaluate(
         task: the task or its reference, if `run` is a directory and the task was passed to `fedopt.run` as an
             object.
         sample: number of randomly chosen clients, for an estimate with a confidence interval; all by default.
-        executor, workers, progress: as for `fedopt.run`.
+        executor: where clients are evaluated, as in `fedopt.run`.
+        workers: number of worker processes.
+        progress: whether to show progress on stderr; by default if it is a terminal.
+
+    Returns:
+        The metrics over all examples and those of each client.
+
+    Examples:
+        >>> result = fedopt.run("synthetic_lr", rounds=1, config={"client.steps": 1})
+        >>> evaluation = fedopt.evaluate(result)
+        >>> len(evaluation.by_client), sorted(evaluation.percentiles)
+        (30, [5, 25, 50, 75, 95])
     """
     with EvaluationProgress(quiet=not shows_progress(progress)) as shown:
         options = EvaluationOptions(ExecutorOptions(executor, workers), sample, shown.update)
@@ -69,6 +80,11 @@ def export(
 
     Returns:
         The paths of the files.
+
+    Examples:
+        >>> result = fedopt.run("synthetic_lr", rounds=1, config={"client.steps": 1}, out="runs/exported")
+        >>> [path.name for path in fedopt.export(result)]
+        ['model.safetensors', 'MODEL_CARD.md']
     """
     location = _run_directory(run)
     default = location / "export" if isinstance(location, Path) else Path("export")
@@ -103,7 +119,7 @@ def report(
     title: str | None = None,
     rule: str = "last",
 ) -> Path:
-    """Write a self-contained HTML page about runs of one task, and return its path.
+    """Write a self-contained HTML page about runs of one task.
 
     Args:
         runs: results, run directories, directories that contain runs, or their URLs.
@@ -111,6 +127,14 @@ def report(
         title: the headline.
         rule: ranking of the runs: "last", by the last evaluation, or "paper", by the mean of the last 100
             rounds.
+
+    Returns:
+        The path of the page.
+
+    Examples:
+        >>> result = fedopt.run("synthetic_lr", rounds=1, config={"client.steps": 1}, out="runs/reported")
+        >>> fedopt.report(result, "page.html", title="One round").name
+        'page.html'
     """
     if isinstance(runs, str | os.PathLike | RunResult | RunGroup | TuningResult):
         runs = [runs]

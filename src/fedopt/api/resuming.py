@@ -50,9 +50,24 @@ def resume(
 
     Args:
         directory: a run directory or its URL, or the directory of a comparison or a sweep.
-        executor, workers, ray_address, progress: as for `fedopt.run`.
+        executor: where clients train, as in `fedopt.run`.
+        workers: number of worker processes.
+        ray_address: "auto" or HOST:PORT of a Ray cluster.
+        progress: whether to show progress on stderr; by default if it is a terminal.
         take_over: with a URL, do not wait for a process on another machine that writes to it. If it still
             runs, it stops before its next upload.
+
+    Returns:
+        The result, as the call that started it would return it.
+
+    Examples:
+        >>> def stop_early(step):
+        ...     return fedopt.STOP if step.position.round == 1 else None
+        >>> settings = {"rounds": 2, "config": {"client.steps": 1}, "out": "runs/stopped"}
+        >>> fedopt.run("synthetic_lr", callback=stop_early, **settings).train[-1]["round"]
+        1
+        >>> fedopt.resume("runs/stopped").train[-1]["round"]
+        2
     """
     path = parse_location(directory)
     options = ExecutorOptions(executor, workers, ray_address=ray_address)

@@ -90,6 +90,21 @@ def run(
         ray_address: "auto" or HOST:PORT of a Ray cluster; by default, "ray" starts one in this process.
         ray_gpus: number of GPUs that a Ray worker reserves; by default one if `device` is not the CPU.
         progress: whether to show progress on stderr; by default if it is a terminal.
+
+    Returns:
+        The final metrics, the trained model, and everything that was recorded.
+
+    Examples:
+        >>> result = fedopt.run("synthetic_lr", algorithm="fedyogi", rounds=2, config={"client.steps": 1})
+        >>> result.rounds, result.metric, result.params
+        (2, 'accuracy', 610)
+
+        `out` keeps the run. The same call with more rounds continues it:
+
+        >>> first = fedopt.run("synthetic_lr", rounds=1, config={"client.steps": 1}, out="runs/kept")
+        >>> longer = fedopt.run("synthetic_lr", rounds=2, config={"client.steps": 1}, out="runs/kept")
+        >>> [line["round"] for line in longer.train]
+        [1, 2]
     """
     loggers = create_loggers(log)
     tensorboard = tensorboard or "tensorboard" in log

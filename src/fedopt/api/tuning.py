@@ -27,17 +27,28 @@ from fedopt.tuning.table import best_points, notes
 
 @dataclass(frozen=True)
 class BestTrial:
-    """The best point of one algorithm."""
+    """The best point of one algorithm.
 
-    settings: dict[str, Any]  # dotted keys, ready for `fedopt.run(config=...)`
-    score: float  # mean of the selection criterion over seeds
-    value: float | None  # mean of the task's metric over seeds
-    runs: list[Path]  # one run directory per seed
+    Attributes:
+        settings: dotted keys, ready for `fedopt.run(config=...)`.
+        score: mean of the selection criterion over seeds.
+        value: mean of the task's metric over seeds.
+        runs: one run directory for each seed.
+    """
+
+    settings: dict[str, Any]
+    score: float
+    value: float | None
+    runs: list[Path]
 
 
 @dataclass(frozen=True)
 class TuningResult(NotebookDisplay):
-    """The result of `fedopt.sweep`. `print(result)` and notebooks show the best point of each algorithm."""
+    """The result of `fedopt.sweep`. `print(result)` and notebooks show the best point of each algorithm.
+
+    Attributes:
+        sweep: all points of the sweep with their scores.
+    """
 
     sweep: SweepResult
 
@@ -58,13 +69,16 @@ class TuningResult(NotebookDisplay):
 
     @property
     def out(self) -> Path:
+        """The directory of the sweep."""
         return self.sweep.out
 
     @property
     def report(self) -> Path:
+        """The HTML page of the sweep."""
         return self.sweep.report
 
     def table(self) -> TextTable:
+        """Return the best point of each algorithm as a table."""
         return to_text_table(best_points(self.sweep), "\n".join(notes(self.sweep)))
 
     def __str__(self) -> str:
@@ -101,12 +115,16 @@ def sweep(
     in this process.
 
     Args:
-        task, rounds, config, data, progress: as for `fedopt.run`.
+        task: the task, as in `fedopt.run`.
         algorithms: one algorithm or several: names, references, objects or functions.
         grid: "paper", a TOML file, text such as "client_lr=-2:0:0.5", or a mapping from axes to values.
             The axes client_lr, server_lr and tau are in log10; any configuration key, such as
             "client.epochs", is an axis with plain values.
-        seeds: several seeds for every point; `seed` for one.
+        rounds: number of rounds of a trial; the task's own number by default.
+        seed: the seed of all trials.
+        seeds: several seeds for every point.
+        config: configuration of all trials, with dotted keys.
+        data: "synthetic", an imported dataset or its directory; for named tasks only.
         select: criterion for the best trial: "train_loss", as in the paper, or a metric.
         search: "grid", "halving" or "optuna".
         trials: number of trials per algorithm with search="optuna".
@@ -116,9 +134,22 @@ def sweep(
             cluster; `out` must then be on a path that all nodes share. By default, each trial runs on one
             core.
         workers: number of worker processes; one per core by default, and none with "vectorised".
-        ray_address: as for `fedopt.run`.
+        ray_address: "auto" or HOST:PORT of a Ray cluster.
         out: directory of the sweep; by default runs/TASK/sweep-HASH.
-        tensorboard, log: as for `fedopt.run`; loggers by name.
+        tensorboard: the same as log=["tensorboard"].
+        log: names of loggers: "tensorboard", "wandb", "mlflow".
+        progress: whether to show progress on stderr; by default if it is a terminal.
+
+    Returns:
+        The best point of each algorithm, and all trials.
+
+    Examples:
+        >>> clients = {"a": (np.eye(2), [0, 1]), "b": (np.eye(2), [0, 1])}
+        >>> loss = torch.nn.functional.cross_entropy
+        >>> task = fedopt.own_task(torch.nn.Linear(2, 2), loss, clients, clients["a"])
+        >>> tuned = fedopt.sweep(task, "fedavg", {"client_lr": [-3, 0]}, rounds=5, out="runs/sweep")
+        >>> tuned.best["fedavg"].settings
+        {'client.lr': 1.0}
     """
     settings = merge_settings(config, rounds=rounds, seed=seed)
     single_seed = settings.pop("seed", None)
