@@ -13,7 +13,7 @@ import pytest
 from generators.notebooks import PAGES, build_notebook, split_page, split_pages
 from nbclient import NotebookClient
 
-OTHERS = ("index", "tuning", "reproducing", "operations")
+OTHERS = ("index", "tuning", "operations")
 SECONDS = 180  # of a cell; a cell takes some seconds of an idle core
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

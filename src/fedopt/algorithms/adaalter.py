@@ -21,6 +21,8 @@ from fedopt.algorithms.options import NonNegative, Positive
 
 
 class AdaAlterState(NamedTuple):
+    """x_t and the accumulator that clients share."""
+
     x: Vector
     B2: Vector
 
@@ -41,7 +43,19 @@ class AdaAlterClient:
 
 
 def adaalter(*, epsilon: Positive = 1.0, initial_accumulator: NonNegative = 1.0) -> Algorithm:
-    """Build AdaAlter. In the authors' experiments, epsilon and the initial accumulator are 1."""
+    """Build AdaAlter.
+
+    Args:
+        epsilon: its square is added in each local step; 1 in the authors' experiments.
+        initial_accumulator: the first B2; 1 in the authors' experiments.
+
+    Returns:
+        The algorithm. Its state is x and B2.
+
+    Examples:
+        >>> fedopt.algorithms.adaalter().init(torch.zeros(1)).B2
+        tensor([1.])
+    """
 
     def init(x: Vector) -> AdaAlterState:
         return AdaAlterState(x, torch.full_like(x, initial_accumulator))

@@ -27,6 +27,8 @@ from fedopt.algorithms.options import Count, Fraction, NonNegative, Positive
 
 
 class Moments(NamedTuple):
+    """The state of Algorithm 2 besides x."""
+
     m: Vector  # first moment, m_{-1} = 0
     v: Vector  # second moment
 
@@ -61,49 +63,115 @@ def _initial_moments(tau: float, initial_accumulator: float | None) -> Callable[
 def adagrad(
     *, beta1: Fraction = 0.0, tau: Positive = 1e-3, initial_accumulator: NonNegative | None = None
 ) -> Optimizer:
-    """v_t = v_{t-1} + Delta_t^2. The paper sets beta1 = 0 for this optimizer."""
+    """Adagrad: v_t = v_{t-1} + Delta_t^2.
+
+    Args:
+        beta1: decay of m; 0 in the paper.
+        tau: degree of adaptivity.
+        initial_accumulator: v_{-1}; tau^2 by default.
+
+    Returns:
+        The optimizer. Its state is m and v.
+
+    Examples:
+        >>> optimizer = fedopt.algorithms.adagrad(tau=1.0)
+        >>> x, delta = torch.zeros(1), torch.tensor([2.0])
+        >>> x, state = optimizer.update(x, delta, 1.0, 0, optimizer.init(x))
+        >>> x, state.v  # 2 / (sqrt(1 + 4) + 1)
+        (tensor([0.6180]), tensor([5.]))
+    """
     return _adaptive(lambda v, delta2: v + delta2, beta1, tau, initial_accumulator)
 
 
-def _with_decay(second_moment: Callable[[Vector, Vector, float], Vector]) -> Callable[..., Optimizer]:
-    """Convert a rule v_t(v_{t-1}, Delta_t^2, beta2) into an optimizer with the arguments of Adam and Yogi."""
+def _keras_correction(
+    beta1: float, beta2: float, bias_correction: bool, first_step: int
+) -> Callable[[int], float]:
+    """Keras multiplies eta by sqrt(1 - beta2^s) / (1 - beta1^s) in step s. It does not scale tau."""
 
-    def build(
-        *,
-        beta1: Fraction = 0.9,
-        beta2: Fraction = 0.99,
-        tau: Positive = 1e-3,
-        initial_accumulator: NonNegative | None = None,
-        bias_correction: bool = False,
-        first_step: Count = 1,
-    ) -> Optimizer:
-        def correction(t: int) -> float:
-            """Keras multiplies eta by sqrt(1 - beta2^s) / (1 - beta1^s) in step s. It does not scale tau."""
-            s = t + first_step
-            return sqrt(1 - beta2**s) / (1 - beta1**s) if bias_correction else 1.0
+    def correction(t: int) -> float:
+        s = t + first_step
+        return sqrt(1 - beta2**s) / (1 - beta1**s) if bias_correction else 1.0
 
-        return _adaptive(
-            lambda v, delta2: second_moment(v, delta2, beta2), beta1, tau, initial_accumulator, correction
-        )
-
-    build.__name__ = build.__qualname__ = second_moment.__name__
-    build.__doc__ = second_moment.__doc__
-    return build
+    return correction
 
 
-@_with_decay
-def yogi(v: Vector, delta2: Vector, beta2: float) -> Vector:
-    """v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2)."""
-    return v - (1 - beta2) * delta2 * torch.sign(v - delta2)
+def yogi(
+    *,
+    beta1: Fraction = 0.9,
+    beta2: Fraction = 0.99,
+    tau: Positive = 1e-3,
+    initial_accumulator: NonNegative | None = None,
+    bias_correction: bool = False,
+    first_step: Count = 1,
+) -> Optimizer:
+    """Yogi: v_t = v_{t-1} - (1 - beta2) Delta_t^2 sign(v_{t-1} - Delta_t^2).
+
+    Args:
+        beta1: decay of m.
+        beta2: decay of v.
+        tau: degree of adaptivity.
+        initial_accumulator: v_{-1}; tau^2 by default.
+        bias_correction: whether eta is corrected as in Keras.
+        first_step: number s of the first step in the correction.
+
+    Returns:
+        The optimizer. Its state is m and v.
+
+    Examples:
+        >>> optimizer = fedopt.algorithms.yogi(beta1=0.0, tau=1.0)
+        >>> x, delta = torch.zeros(1), torch.tensor([2.0])
+        >>> x, state = optimizer.update(x, delta, 1.0, 0, optimizer.init(x))
+        >>> state.v  # 1 + 0.01 * 4
+        tensor([1.0400])
+    """
+
+    def second_moment(v: Vector, delta2: Vector) -> Vector:
+        return v - (1 - beta2) * delta2 * torch.sign(v - delta2)
+
+    correction = _keras_correction(beta1, beta2, bias_correction, first_step)
+    return _adaptive(second_moment, beta1, tau, initial_accumulator, correction)
 
 
-@_with_decay
-def adam(v: Vector, delta2: Vector, beta2: float) -> Vector:
-    """v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2."""
-    return beta2 * v + (1 - beta2) * delta2
+def adam(
+    *,
+    beta1: Fraction = 0.9,
+    beta2: Fraction = 0.99,
+    tau: Positive = 1e-3,
+    initial_accumulator: NonNegative | None = None,
+    bias_correction: bool = False,
+    first_step: Count = 1,
+) -> Optimizer:
+    """Adam: v_t = beta2 v_{t-1} + (1 - beta2) Delta_t^2.
+
+    Args:
+        beta1: decay of m.
+        beta2: decay of v.
+        tau: degree of adaptivity.
+        initial_accumulator: v_{-1}; tau^2 by default.
+        bias_correction: whether eta is corrected as in Keras.
+        first_step: number s of the first step in the correction.
+
+    Returns:
+        The optimizer. Its state is m and v.
+
+    Examples:
+        >>> optimizer = fedopt.algorithms.adam(beta1=0.0, tau=1.0)
+        >>> x, delta = torch.zeros(1), torch.tensor([2.0])
+        >>> x, state = optimizer.update(x, delta, 1.0, 0, optimizer.init(x))
+        >>> state.v  # 0.99 + 0.01 * 4
+        tensor([1.0300])
+    """
+
+    def second_moment(v: Vector, delta2: Vector) -> Vector:
+        return beta2 * v + (1 - beta2) * delta2
+
+    correction = _keras_correction(beta1, beta2, bias_correction, first_step)
+    return _adaptive(second_moment, beta1, tau, initial_accumulator, correction)
 
 
 class AmsgradMoments(NamedTuple):
+    """The state of AMSGrad besides x."""
+
     m: Vector
     v: Vector
     v_max: Vector  # the largest v so far
@@ -116,9 +184,22 @@ def amsgrad(
     tau: Positive = 1e-3,
     initial_accumulator: NonNegative | None = None,
 ) -> Optimizer:
-    """Adam with a denominator that never decreases (Reddi et al. 2018):
+    """Adam with a denominator that never decreases (Reddi et al. 2018).
 
     vmax_t = max(vmax_{t-1}, v_t),    x_{t+1} = x_t + eta m_t / (sqrt(vmax_t) + tau)
+
+    Args:
+        beta1: decay of m.
+        beta2: decay of v.
+        tau: degree of adaptivity.
+        initial_accumulator: v_{-1} and vmax_{-1}; tau^2 by default.
+
+    Returns:
+        The optimizer. Its state is m, v and vmax.
+
+    Examples:
+        >>> fedopt.algorithms.amsgrad(tau=0.5).init(torch.zeros(1)).v_max
+        tensor([0.2500])
     """
 
     def init(x: Vector) -> AmsgradMoments:
@@ -146,9 +227,24 @@ def adabound(
     final_rate: Positive = 0.1,
     gamma: Positive = 1e-3,
 ) -> Optimizer:
-    """Adam with a rate per coordinate that is clipped to bounds converging to `final_rate` (Luo et al. 2019):
+    """Adam with a rate per coordinate that is clipped to bounds converging to `final_rate` (Luo et al. 2019).
 
     rate_t = clip(eta / (sqrt(v_t) + tau), final (1 - 1/(gamma s + 1)), final (1 + 1/(gamma s))),  s = t + 1
+
+    Args:
+        beta1: decay of m.
+        beta2: decay of v.
+        tau: degree of adaptivity.
+        initial_accumulator: v_{-1}; tau^2 by default.
+        final_rate: the rate to which the bounds converge.
+        gamma: speed at which they converge.
+
+    Returns:
+        The optimizer. Its state is m and v.
+
+    Examples:
+        >>> fedopt.algorithms.adabound(final_rate=0.01).init(torch.zeros(1)).m
+        tensor([0.])
     """
 
     def update(x: Vector, delta: Vector, eta: float, t: int, state: Moments) -> tuple[Vector, Moments]:

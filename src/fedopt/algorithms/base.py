@@ -24,20 +24,29 @@ State = Any  # a NamedTuple of vectors with the model as its field `x`; a resume
 
 
 class Round(NamedTuple):
-    """What a client and the server know about the current round."""
+    """What a client and the server know about the current round.
 
-    t: int  # counts from 0
-    eta_l: float  # client learning rate of this round
-    eta: float  # server learning rate of this round
-    cohort: int  # |S|; for the server, the number of clients whose results were finite
-    population: int  # N, the number of training clients
+    Attributes:
+        t: the round; counts from 0.
+        eta_l: client learning rate of this round.
+        eta: server learning rate of this round.
+        cohort: |S|; for the server, the number of clients whose results were finite.
+        population: N, the number of training clients.
+    """
+
+    t: int
+    eta_l: float
+    eta: float
+    cohort: int
+    population: int
 
 
 class Work(Protocol):
     """One client in one round: its batches, its gradient, and the vectors it kept from earlier rounds."""
 
     @property
-    def round(self) -> Round: ...
+    def round(self) -> Round:
+        """The round and its learning rates."""
 
     @property
     def kept(self) -> tuple[Vector, ...] | None:
@@ -61,20 +70,47 @@ class Work(Protocol):
 
 
 class ClientResult(NamedTuple):
-    """The result of one client's local training."""
+    """The result of one client's local training.
 
-    returns: tuple[Vector, ...]  # sent to the server, which receives their means; delta_i comes first
-    keeps: tuple[Vector, ...] = ()  # stored for this client when the round is complete
+    Attributes:
+        returns: vectors for the server, which receives their means; Delta_i comes first.
+        keeps: vectors that are stored for this client when the round is complete.
+    """
+
+    returns: tuple[Vector, ...]
+    keeps: tuple[Vector, ...] = ()
 
 
 class Algorithm(NamedTuple):
-    """A federated algorithm. `sends`, `returns` and `keeps` name the vectors that are sent or stored."""
+    """A federated algorithm: three pure functions, and the names of the vectors that are sent or stored.
 
-    init: Callable[[Vector], State]  # x_0 -> state of the server
-    client: Callable[..., ClientResult]  # (work, *vectors sent) -> result
-    # (state, means of the returned vectors, round) -> state
+    Attributes:
+        init: x_0 -> state of the server, a NamedTuple of vectors with the field `x`.
+        client: (work, *vectors sent) -> `ClientResult`.
+        server: (state, means of the returned vectors, round) -> state.
+        sends: fields of the state that every client of the round receives.
+        returns: names of the vectors that clients return.
+        keeps: names of the vectors that a client keeps for its next round.
+
+    Examples:
+        >>> class State(NamedTuple):
+        ...     x: torch.Tensor
+        >>> def client(work, x):
+        ...     x_i = x
+        ...     for b in work.batches():
+        ...         x_i = x_i - work.round.eta_l * work.gradient(x_i, b)
+        ...     return fedopt.ClientResult((x_i - x,))
+        >>> def server(state, means, round):
+        ...     return State(state.x + round.eta * means[0])
+        >>> fedavg = fedopt.Algorithm(State, client, server)
+        >>> fedopt.run("synthetic_lr", algorithm=fedavg, rounds=1, config={"client.steps": 1}).rounds
+        1
+    """
+
+    init: Callable[[Vector], State]
+    client: Callable[..., ClientResult]
     server: Callable[[State, tuple[Vector, ...], Round], State]
-    sends: tuple[str, ...] = ("x",)  # fields of the state that every client of the round receives
+    sends: tuple[str, ...] = ("x",)
     returns: tuple[str, ...] = ("delta",)
     keeps: tuple[str, ...] = ()
 

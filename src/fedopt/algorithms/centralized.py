@@ -15,7 +15,19 @@ from fedopt.algorithms.state import flatten, unflatten
 
 
 def centralized(client: Optimizer) -> Algorithm:
-    """Build training with one optimizer on the union of the data. The client keeps the optimizer's state."""
+    """Build training with one optimizer on the union of the data.
+
+    Args:
+        client: the optimizer.
+
+    Returns:
+        The algorithm. Its client keeps the state of the optimizer.
+
+    Examples:
+        >>> from fedopt import algorithms
+        >>> algorithms.centralized(algorithms.adam()).keeps
+        ('m', 'v')
+    """
 
     def client_update(work: Work, x: Vector) -> ClientResult:
         x_i, s = x, client.init(x)

@@ -14,8 +14,10 @@ from fedopt.algorithms.optimizers import Optimizer, apply_update
 
 
 class FedOptState(NamedTuple):
+    """x_t and the state of SERVEROPT."""
+
     x: Vector
-    opt: Any  # state of SERVEROPT: m, v, ...
+    opt: Any  # m, v, ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,20 @@ class FedOptServer:
 
 
 def fedopt(client: Optimizer, server: Optimizer) -> Algorithm:
-    """Build Algorithm 1 for any CLIENTOPT and any SERVEROPT."""
+    """Build Algorithm 1 for any CLIENTOPT and any SERVEROPT.
+
+    Args:
+        client: CLIENTOPT.
+        server: SERVEROPT.
+
+    Returns:
+        The algorithm. Its state is x and the state of SERVEROPT.
+
+    Examples:
+        >>> from fedopt import algorithms
+        >>> fedadam = algorithms.fedopt(client=algorithms.sgd(), server=algorithms.adam(tau=0.01))
+        >>> fedadam.init(torch.zeros(2)).opt.v
+        tensor([1.0000e-04, 1.0000e-04])
+    """
     update = FedOptServer(server)
     return Algorithm(update.init, FedOptClient(client), update)

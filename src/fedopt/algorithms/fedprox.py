@@ -27,5 +27,19 @@ class FedProxClient:
 
 
 def fedprox(client: Optimizer, server: Optimizer, *, mu: NonNegative = 0.01) -> Algorithm:
-    """Build FedOpt with the proximal term on the clients."""
+    """Build FedOpt with the proximal term on the clients.
+
+    Args:
+        client: CLIENTOPT.
+        server: SERVEROPT.
+        mu: weight of the proximal term; 0 is FedOpt.
+
+    Returns:
+        The algorithm. Its state is that of FedOpt.
+
+    Examples:
+        >>> from fedopt import algorithms
+        >>> algorithms.fedprox(algorithms.sgd(), algorithms.sgd(), mu=0.1).client.mu
+        0.1
+    """
     return fedopt(client, server)._replace(client=FedProxClient(client, mu))

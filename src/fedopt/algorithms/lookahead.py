@@ -17,6 +17,8 @@ from fedopt.algorithms.optimizers import Optimizer, apply_update, sgd, step
 
 
 class LookaheadState(NamedTuple):
+    """x_t and the accumulator that clients share."""
+
     x: Vector
     v: Vector  # the average of the clients' accumulators
 
@@ -36,7 +38,20 @@ class LookaheadClient:
 
 
 def lookahead(client: Optimizer, *, state: Literal["reset", "average"] = "reset") -> Algorithm:
-    """x_{t+1} = x_t + eta (mean of the clients' fast weights - x_t)."""
+    """Build Lookahead: x_{t+1} = x_t + eta (mean of the clients' fast weights - x_t).
+
+    Args:
+        client: CLIENTOPT with an accumulator v.
+        state: whether clients "reset" their accumulators or the server takes their "average".
+
+    Returns:
+        The algorithm. Its state is x, and v with state="average".
+
+    Examples:
+        >>> from fedopt import algorithms
+        >>> algorithms.lookahead(algorithms.adam(), state="average").sends
+        ('x', 'v')
+    """
     if state == "reset":
         return fedopt(client, sgd())
 

@@ -26,16 +26,19 @@ def _no_state(x: Vector) -> OptState:
 
 
 class Optimizer(NamedTuple):
-    """CLIENTOPT or SERVEROPT: `update(x, delta, eta, t, state) -> (x, state)`.
+    """CLIENTOPT or SERVEROPT.
 
-    `t` counts the updates of this optimizer from 0: rounds on the server, local steps on a client.
-    A new optimizer is one function:
+    Attributes:
+        update: (x, delta, eta, t, state) -> (x, state). `t` counts the updates of this optimizer from 0:
+            rounds on the server, local steps on a client.
+        init: x -> the state before the first update; no state by default.
 
-    >>> def signed(x, delta, eta, t, state):
-    ...     return x + eta * delta.sign(), state
-    >>> x, _ = Optimizer(signed).update(torch.zeros(2), torch.tensor([3.0, -0.5]), 0.1, 0, ())
-    >>> x
-    tensor([ 0.1000, -0.1000])
+    Examples:
+        >>> def signed(x, delta, eta, t, state):
+        ...     return x + eta * delta.sign(), state
+        >>> x, _ = fedopt.Optimizer(signed).update(torch.zeros(2), torch.tensor([3.0, -0.5]), 0.1, 0, ())
+        >>> x
+        tensor([ 0.1000, -0.1000])
     """
 
     update: Callable[[Vector, Vector, float, int, OptState], tuple[Vector, OptState]]
@@ -72,25 +75,43 @@ def _sgd_update(x: Vector, delta: Vector, eta: float, t: int, state: OptState) -
 
 
 def sgd() -> Optimizer:
-    """x_{t+1} = x_t + eta Delta_t. On the server with eta = 1, this is the original FedAvg.
+    """SGD: x_{t+1} = x_t + eta Delta_t. On the server with eta = 1, this is the original FedAvg.
 
-    >>> sgd() == sgd()
-    True
+    Returns:
+        The optimizer. It has no state.
+
+    Examples:
+        >>> x, _ = fedopt.algorithms.sgd().update(torch.zeros(1), torch.tensor([2.0]), 0.5, 0, ())
+        >>> x
+        tensor([1.])
     """
     return Optimizer(_sgd_update)
 
 
 class Momentum(NamedTuple):
+    """The state of SGD with momentum."""
+
     m: Vector
 
 
 def sgdm(*, momentum: Fraction = 0.9, fold_rate: bool = False) -> Optimizer:
-    """Heavy-ball momentum without damping, m_{-1} = 0:
+    """Heavy-ball momentum without damping: m_t = momentum m_{t-1} + Delta_t, x_{t+1} = x_t + eta m_t.
 
-        m_t = momentum m_{t-1} + Delta_t,    x_{t+1} = x_t + eta m_t
+    Args:
+        momentum: the share of m_{t-1} that is kept; m_{-1} = 0.
+        fold_rate: whether the rate is part of m, as in Keras: m_t = momentum m_{t-1} + eta_t Delta_t. While
+            eta is constant, the results are equal up to rounding.
 
-    With `fold_rate` the rate is part of m, as in Keras: m_t = momentum m_{t-1} + eta_t Delta_t. While eta is
-    constant, the results are equal up to rounding.
+    Returns:
+        The optimizer. Its state is m.
+
+    Examples:
+        >>> optimizer, x = fedopt.algorithms.sgdm(momentum=0.5), torch.zeros(1)
+        >>> state = optimizer.init(x)
+        >>> for t in range(2):
+        ...     x, state = optimizer.update(x, torch.ones(1), 1.0, t, state)
+        >>> x, state.m
+        (tensor([2.5000]), tensor([1.5000]))
     """
 
     def init(x: Vector) -> Momentum:

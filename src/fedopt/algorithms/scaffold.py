@@ -16,6 +16,8 @@ from fedopt.algorithms.optimizers import step
 
 
 class ScaffoldState(NamedTuple):
+    """x_t and c_t."""
+
     x: Vector
     c: Vector  # control variate of the server, initially zero
 
@@ -42,10 +44,21 @@ class ScaffoldClient:
 
 
 def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:
-    """Build SCAFFOLD with control variates by option II (the model difference) or I (a full gradient at x).
+    """Build SCAFFOLD.
 
     A client keeps c_i. In the client's first round c_i is c, so a run that samples no client twice takes
     the steps of FedAvg.
+
+    Args:
+        option: how c_i+ is computed: "II" from the model difference, "I" as the gradient at x.
+
+    Returns:
+        The algorithm. Its state is x and c.
+
+    Examples:
+        >>> scaffold = fedopt.algorithms.scaffold()
+        >>> scaffold.sends, scaffold.returns, scaffold.keeps
+        (('x', 'c'), ('delta_x', 'delta_c'), ('c_i',))
     """
 
     def init(x: Vector) -> ScaffoldState:

@@ -21,12 +21,14 @@ def federate(dataset: Any, partition: Mapping[Any, Any] | Sequence[Any]) -> dict
         partition: the positions of each client's examples, from a function of `fedopt.partition`: a list,
             or a mapping from client ids.
 
-    The examples of a client are read when the client is trained.
+    Returns:
+        The clients by id. Their examples are read when the client is trained.
 
-    >>> inputs, labels = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
-    >>> clients = federate((inputs, labels), [[0, 2], [1]])
-    >>> {name: client.rows.tolist() for name, client in clients.items()}
-    {'0': [0, 2], '1': [1]}
+    Examples:
+        >>> inputs, labels = np.arange(6.0).reshape(3, 2), np.array([0, 1, 0])
+        >>> clients = fedopt.federate((inputs, labels), [[0, 2], [1]])
+        >>> {name: client.rows.tolist() for name, client in clients.items()}
+        {'0': [0, 2], '1': [1]}
     """
     if not is_dataset(dataset):
         arrays, structure = flatten(tuple(dataset) if isinstance(dataset, list) else dataset)

@@ -31,13 +31,21 @@ Floats = npt.NDArray[np.float64]
 def dirichlet(labels: Labels, clients: int, alpha: float, seed: int = 0) -> list[Positions]:
     """Partition by latent Dirichlet allocation over the labels (Hsu et al. 2019).
 
-    A small `alpha` gives most clients few labels; a large one gives all clients the same mixture. Return the
-    positions of each client's examples in the order in which they were drawn. Sizes are equal, or differ by
-    one if `clients` does not divide the number of examples.
+    Args:
+        labels: one label for each example: integers or text.
+        clients: number of clients.
+        alpha: concentration. A small number gives most clients few labels; a large one gives all clients
+            the same mixture.
+        seed: fixes the result.
 
-    >>> parts = dirichlet(np.array([7, 7, 7, 8, 8]), clients=2, alpha=0.1, seed=0)
-    >>> [len(part) for part in parts], np.sort(np.concatenate(parts)).tolist()
-    ([3, 2], [0, 1, 2, 3, 4])
+    Returns:
+        The positions of each client's examples, in the order in which they were drawn. Sizes are equal, or
+        differ by one if `clients` does not divide the number of examples.
+
+    Examples:
+        >>> parts = fedopt.partition.dirichlet([7, 7, 7, 8, 8], clients=2, alpha=0.1)
+        >>> [len(part) for part in parts], np.sort(np.concatenate(parts)).tolist()
+        ([3, 2], [0, 1, 2, 3, 4])
     """
     labels = _label_codes(labels)
     sizes = _sizes(len(labels), clients)
@@ -65,11 +73,24 @@ def pachinko(
     """Partition by Pachinko allocation, the paper's algorithm "Creating a federated CIFAR-100".
 
     A client draws a multinomial theta_r over coarse labels from Dir(alpha), and for each coarse label c a
-    multinomial theta_c over its fine labels from Dir(beta). Return positions as `dirichlet` does.
+    multinomial theta_c over its fine labels from Dir(beta).
 
-    >>> parts = pachinko(["cat", "dog", "oak", "oak"], ["animal", "animal", "tree", "tree"], 2, 0.1, 10.0)
-    >>> np.sort(np.concatenate(parts)).tolist()
-    [0, 1, 2, 3]
+    Args:
+        fine: one label for each example.
+        coarse: the coarse label of each example. A fine label belongs to one coarse label.
+        clients: number of clients.
+        alpha: concentration over coarse labels.
+        beta: concentration over the fine labels of a coarse label.
+        seed: fixes the result.
+
+    Returns:
+        The positions of each client's examples, as `dirichlet` returns them.
+
+    Examples:
+        >>> fine, coarse = ["cat", "dog", "oak", "oak"], ["animal", "animal", "tree", "tree"]
+        >>> parts = fedopt.partition.pachinko(fine, coarse, clients=2, alpha=0.1, beta=10.0)
+        >>> np.sort(np.concatenate(parts)).tolist()
+        [0, 1, 2, 3]
     """
     fine, coarse = _label_codes(fine), _label_codes(coarse)
     sizes = _sizes(len(fine), clients)
@@ -100,10 +121,17 @@ def pachinko(
 def iid(examples: Labels | int, clients: int, seed: int = 0) -> list[Positions]:
     """Partition at random into clients of equal size, up to one example.
 
-    `examples` is the number of examples, or their labels or any other sequence with one entry for each.
+    Args:
+        examples: the number of examples, or their labels or any other sequence with one entry for each.
+        clients: number of clients.
+        seed: fixes the result.
 
-    >>> [len(part) for part in iid(10, clients=3)]
-    [4, 3, 3]
+    Returns:
+        The positions of each client's examples.
+
+    Examples:
+        >>> [len(part) for part in fedopt.partition.iid(10, clients=3)]
+        [4, 3, 3]
     """
     total = len(examples) if hasattr(examples, "__len__") else operator.index(examples)
     order = rng.generator(int(seed), "partition", "iid").permutation(total)
@@ -116,9 +144,19 @@ def by_label(labels: Labels, clients: int, labels_per_client: int, seed: int = 0
     Labels are assigned at random, each to the same number of clients up to one. The examples of a label are
     divided equally among its clients, up to one.
 
-    >>> parts = by_label([5, 5, 6, 6, 7, 7], clients=3, labels_per_client=1)
-    >>> sorted(sorted(part.tolist()) for part in parts)
-    [[0, 1], [2, 3], [4, 5]]
+    Args:
+        labels: one label for each example: integers or text.
+        clients: number of clients.
+        labels_per_client: number of labels of a client.
+        seed: fixes the result.
+
+    Returns:
+        The positions of each client's examples.
+
+    Examples:
+        >>> parts = fedopt.partition.by_label([5, 5, 6, 6, 7, 7], clients=3, labels_per_client=1)
+        >>> sorted(sorted(part.tolist()) for part in parts)
+        [[0, 1], [2, 3], [4, 5]]
     """
     codes = _label_codes(labels)
     draw = rng.generator(int(seed), "partition", "by_label")
@@ -156,8 +194,15 @@ def by_label(labels: Labels, clients: int, labels_per_client: int, seed: int = 0
 def by_column(values: Labels) -> dict[str, Positions]:
     """Partition by the values of a column: one client for each value, such as a user or a hospital.
 
-    >>> by_column(["north", "south", "north"])
-    {'north': array([0, 2]), 'south': array([1])}
+    Args:
+        values: one value for each example: integers or text.
+
+    Returns:
+        The positions of the examples with each value.
+
+    Examples:
+        >>> fedopt.partition.by_column(["north", "south", "north"])
+        {'north': array([0, 2]), 'south': array([1])}
     """
     column = _values(values)
     if column.dtype.kind == "f" and not np.isfinite(column).all():

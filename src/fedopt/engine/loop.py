@@ -22,18 +22,25 @@ DIVERGENCE_FACTOR = 1e6
 
 
 class Position(NamedTuple):
-    """The position of a run: `round` is the number of completed rounds, `state.x` the model as a flat vector.
+    """The position of a run. With the vectors that clients keep, it is all that a resumed run needs.
 
-    Together with the vectors that clients keep, it is all that a resumed run needs.
+    Attributes:
+        round: number of completed rounds.
+        state: the server's state; `state.x` is the model as one vector.
+        client_schedule: state of the schedule of the client rate.
+        server_schedule: state of the schedule of the server rate.
+        bytes_total: number of bytes sent in both directions.
+        stalled: number of consecutive rounds that did not train.
+        initial_loss: loss of the initial model on the evaluation sample.
     """
 
-    round: int  # number of completed rounds
-    state: State  # the server's state; x is the model
+    round: int
+    state: State
     client_schedule: Mapping[str, Any]
     server_schedule: Mapping[str, Any]
     bytes_total: int = 0
-    stalled: int = 0  # number of consecutive rounds that did not train
-    initial_loss: float | None = None  # of the initial model on the evaluation sample
+    stalled: int = 0
+    initial_loss: float | None = None
 
     @property
     def largest_loss(self) -> float:
@@ -59,14 +66,24 @@ class Step(NamedTuple):
 
     A new run begins with a step before the first round, in which `report` and `rates` are None.
 
-        def show(step: fedopt.Step) -> None:
-            print(step.position.round, step.report and step.report.loss, step.evaluation)
+    Attributes:
+        position: the position after the round.
+        report: statistics of the round.
+        rates: eta_l and eta.
+        evaluation: loss and metrics if the model was evaluated.
+
+    Examples:
+        >>> def show(step: fedopt.Step) -> None:
+        ...     print(step.position.round, step.report and step.report.clients)
+        >>> result = fedopt.run("synthetic_lr", rounds=1, config={"client.steps": 1}, callback=show)
+        0 None
+        1 10
     """
 
-    position: Position  # after the round: position.round, position.state.x
-    report: RoundReport | None  # of the round: report.loss, report.clients, report.rejected
-    rates: tuple[float, float] | None  # eta_l, eta
-    evaluation: dict[str, float] | None  # loss and metrics if the model was evaluated
+    position: Position
+    report: RoundReport | None
+    rates: tuple[float, float] | None
+    evaluation: dict[str, float] | None
 
 
 def start(state: State, plan: TrainingPlan) -> Position:

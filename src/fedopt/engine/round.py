@@ -63,13 +63,23 @@ class TrainingSetup:
 
 
 class RoundReport(NamedTuple):
-    """Statistics of one round."""
+    """Statistics of one round.
 
-    loss: float | None  # mean train loss of the cohort during its local work; None without a finite client
-    clients: int  # number of clients in the mean
-    rejected: tuple[str, ...]  # clients that were left out because their loss or update was not finite
-    skipped: int  # number of clients with fewer examples than one batch, if short batches are dropped
-    examples: int  # number of processed examples
+    Attributes:
+        loss: mean train loss of the cohort during its local work; None without a finite client.
+        clients: number of clients in the mean.
+        rejected: clients that were left out because their loss or update was not finite.
+        skipped: number of clients with fewer examples than one batch, if short batches are dropped.
+        examples: number of processed examples.
+        bytes_down: number of bytes sent to clients.
+        bytes_up: number of bytes sent to the server.
+    """
+
+    loss: float | None
+    clients: int
+    rejected: tuple[str, ...]
+    skipped: int
+    examples: int
     bytes_down: int
     bytes_up: int
 

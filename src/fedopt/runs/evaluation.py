@@ -40,18 +40,31 @@ _COMMON_SPLITS = ("test", "train")
 
 @dataclass(frozen=True)
 class Evaluation(NotebookDisplay):
-    """A model on all examples of a split."""
+    """A model on all examples of a split. `print(evaluation)` and notebooks show percentiles over clients.
+
+    Attributes:
+        run: the run directory, or the name of the run.
+        round: number of completed rounds of the model.
+        split: "test", "train" or another split.
+        data: "synthetic", or the directory of the data.
+        metric: the task's main metric.
+        examples: number of examples.
+        values: loss and metrics over all examples.
+        by_client: the main metric of each client; None if it is undefined there.
+        half_width: half-width of the 95 % interval of the main metric, for a sample of clients.
+        population: number of clients of the split, if only a sample was evaluated.
+    """
 
     run: str
     round: int
     split: str
     data: str
-    metric: str  # the task's main metric
+    metric: str
     examples: int
-    values: dict[str, float | None]  # loss and metrics over all examples
-    by_client: dict[str, float | None]  # the main metric of each client; None if it is undefined there
-    half_width: float | None = None  # of the 95 % interval of the main metric, for a sample of clients
-    population: int | None = None  # clients of the split, if only a sample was evaluated
+    values: dict[str, float | None]
+    by_client: dict[str, float | None]
+    half_width: float | None = None
+    population: int | None = None
 
     @property
     def value(self) -> float | None:
@@ -60,6 +73,7 @@ class Evaluation(NotebookDisplay):
 
     @property
     def loss(self) -> float | None:
+        """The loss over all examples."""
         return self.values["loss"]
 
     @property

@@ -27,9 +27,16 @@ from fedopt.tasks import TASKS, find_task
 
 
 class LoadedRun(NamedTuple):
-    """The model, vector and configuration of a run at one checkpoint."""
+    """The model, vector and configuration of a run at one checkpoint.
 
-    model: nn.Module  # in evaluation mode
+    Attributes:
+        model: the module in evaluation mode.
+        x: all trainable parameters as one vector.
+        round: number of completed rounds.
+        config: the configuration of the run.
+    """
+
+    model: nn.Module
     x: Vector
     round: int
     config: Config
@@ -40,10 +47,22 @@ def load(
     model: nn.Module | Callable[[], nn.Module] | None = None,
     round: int | None = None,
 ) -> LoadedRun:
-    """Load the newest checkpoint of a run directory or its URL, or that of `round`.
+    """Load the model of a run directory.
 
-    The directory of a run on a user-defined task does not contain the module. Pass the module, or a function
-    that builds it, as `model`.
+    Args:
+        run: a run directory or its URL.
+        model: the module, or a function that builds it, for a run on a user-defined task. The directory does
+            not contain its code.
+        round: the round of the checkpoint; the newest by default.
+
+    Returns:
+        The model, its vector, the round and the configuration.
+
+    Examples:
+        >>> result = fedopt.run("synthetic_lr", rounds=1, config={"client.steps": 1}, out="runs/loaded")
+        >>> loaded = fedopt.load("runs/loaded")
+        >>> loaded.round, bool((loaded.x == result.x).all())
+        (1, True)
     """
     with downloaded(parse_location(run), checkpoints=True) as path:
         return _load(path, model, round)

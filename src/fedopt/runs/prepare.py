@@ -40,16 +40,27 @@ class PreparedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a user asks for: a task, an algorithm and changes to the default configuration."""
+    """What a user asks for: a task, an algorithm and changes to the default configuration.
+
+    Attributes:
+        task: the task, its name or its reference.
+        algorithm: the algorithm, its name or its reference.
+        settings: configuration with dotted keys.
+        data: "synthetic" (default), an imported dataset or its directory.
+        init: file with the initial weights.
+        executor: where clients train.
+        tensorboard: whether event files are written.
+        log: names of other loggers.
+    """
 
     task: str | Task
     algorithm: AlgorithmChoice = "fedavg"
-    settings: Mapping[str, Any] = field(default_factory=dict)  # dotted key -> value
-    data: str | None = None  # "synthetic" (default), an imported dataset or its directory
-    init: Path | None = None  # initial weights
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    init: Path | None = None
     executor: ExecutorOptions = ExecutorOptions()
     tensorboard: bool = False
-    log: tuple[str, ...] = ()  # other loggers
+    log: tuple[str, ...] = ()
 
     def prepare(self) -> PreparedRun:
         """Resolve the configuration, read the initial weights and build the problem."""
@@ -65,13 +76,16 @@ class RunRequest:
 
     @property
     def task_name(self) -> str:
+        """The name of the task."""
         return self.task if isinstance(self.task, str) else self.task.name
 
     @property
     def algorithm_name(self) -> str:
+        """The name of the algorithm."""
         return algorithm_name(self.algorithm)
 
     def with_settings(self, **settings: Any) -> RunRequest:
+        """Return the request with changed settings."""
         return replace(self, settings={**self.settings, **settings})
 
     def document(self) -> dict[str, Any]:
@@ -83,6 +97,7 @@ class RunRequest:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> RunRequest:
+        """Return the request that `document` describes."""
         init, log = document["init"], tuple(document.get("log", ()))
         executor = ExecutorOptions(**document["executor"])
         init = None if init is None else Path(init)

@@ -26,30 +26,47 @@ _SUMMARY = (
 
 @dataclass(frozen=True)
 class RunResult(NotebookDisplay):
-    """The result of `fedopt.run`: final metrics, final parameters `x`, and all recorded metrics.
+    """The result of `fedopt.run`. `print(result)` and notebooks show the evaluations as a table.
 
-    `model` is the trained module, `path` the run directory. `train` and `test` are the lines of
-    metrics.jsonl: `test[-1]` is the last evaluation.
+    Attributes:
+        task: name of the task.
+        algorithm: name of the algorithm.
+        rounds: number of rounds.
+        seed: the seed.
+        train_loss: mean training loss over the last 100 rounds.
+        metric: name of the task's main metric.
+        value: mean of the metric over the evaluations of the last 100 rounds.
+        params: number of trainable parameters.
+        x_sha256: checksum of the final vector's little-endian float32 bytes.
+        seconds: time of the training.
+        x: the final parameters as one vector.
+        train: the lines of metrics.jsonl about rounds.
+        test: the lines of metrics.jsonl about evaluations; `test[-1]` is the last one.
+        full_test: metrics on the full test set, if eval.final is "full".
+        data: "synthetic", or the directory of the data.
+        path: the run directory, if there is one.
+        problem: the task, the model and the data of the run.
+        url: the URL of the run directory, if it is remote; `path` is then the local copy.
     """
 
     task: str
     algorithm: str
     rounds: int
     seed: int
-    train_loss: float | None  # mean over the last 100 rounds
+    train_loss: float | None
     metric: str
-    value: float | None  # mean over the evaluations of the last 100 rounds
+    value: float | None
     params: int
-    x_sha256: str  # of the final vector's little-endian float32 bytes
+    x_sha256: str
     seconds: float
     x: Vector = field(repr=False)
     train: list[dict[str, Any]] = field(repr=False)
     test: list[dict[str, Any]] = field(repr=False)
-    full_test: dict[str, float | None] | None  # metrics on the full test set, if eval.final is "full"
-    data: str  # "synthetic", or the directory of the data
+    full_test: dict[str, float | None] | None
+    data: str
     path: Path | None
     problem: Problem = field(repr=False)
-    url: str | None = None  # of the run directory, if it is remote; `path` is then the local copy
+    url: str | None = None
 
     @property
     def location(self) -> str | None:

@@ -74,6 +74,18 @@ def own_task(
         name: the name in the configuration and in reports.
         target: the entry of a dict that holds the targets. With several names, targets are a dict.
         collate_fn: converts a list of items of a dataset to nested tensors; torch's default otherwise.
+
+    Returns:
+        A task for `fedopt.run`, `fedopt.compare` and `fedopt.sweep`.
+
+    Examples:
+        >>> def network():
+        ...     return nn.Linear(2, 2)
+        >>> clients = {"a": (np.eye(2), [0, 1]), "b": (np.ones((3, 2)), [0, 1, 1])}
+        >>> task = fedopt.own_task(network, nn.functional.cross_entropy, clients, test=(np.eye(2), [0, 1]))
+        >>> result = fedopt.run(task, rounds=3)
+        >>> result.metric, result.model
+        ('accuracy', Linear(in_features=2, out_features=2, bias=True))
     """
     if better not in BETTER:
         raise unknown("value of better", better, BETTER)

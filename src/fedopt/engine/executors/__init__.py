@@ -78,14 +78,21 @@ _shared: list[_SharedWorkers] = []  # of the open blocks, innermost last
 
 @contextmanager
 def workers(count: int | None = None) -> Iterator[None]:
-    """Keep `count` worker processes, one per core by default, for all runs in a `with` block.
-
-        with fedopt.workers(2):
-            for rate in (0.01, 0.1):
-                fedopt.run(task, config={"client.lr": rate})
+    """Keep worker processes for all runs in a `with` block.
 
     Runs in the block use the executor "processes" unless they name another one. The workers start at once
     and end with the block.
+
+    Args:
+        count: number of processes; one per core by default.
+
+    Returns:
+        A context manager without a value.
+
+    Examples:
+        >>> with fedopt.workers(1):
+        ...     for rate in (0.01, 0.1):
+        ...         result = fedopt.run("synthetic_lr", rounds=1, config={"client.lr": rate})
     """
     _check_count(count)
     shared = _SharedWorkers(count or available_cores())
