@@ -194,7 +194,7 @@ TEST_FILES = sorted(TESTS.rglob("test_*.py"))
 def test_the_test_tree_mirrors_the_source_tree() -> None:
     folders = {file.relative_to(TESTS).parts[0] for file in TEST_FILES if file.parent != TESTS}
     packages = {folder.name for folder in SOURCE.iterdir() if (folder / "__init__.py").is_file()}
-    assert folders <= packages
+    assert folders <= packages | {"docs", "claims"}  # of docs/ and benchmarks/claims/
 
 
 def test_test_files_have_unique_names() -> None:
