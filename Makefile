@@ -54,7 +54,7 @@ claims-page: $(INSTALLED)
 # Runs, sweeps and imports are killed and disturbed at random and must give the same results.
 SOAK_SECONDS ?= 600
 soak: $(INSTALLED)
-	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS)
+	$(BIN)/python benchmarks/soak.py --seconds $(SOAK_SECONDS) --write docs/reliability.md
 
 # Coverage-guided fuzzing of the readers of binary files, FUZZ_SECONDS for each.
 FUZZ_SECONDS ?= 60

@@ -31,7 +31,7 @@ TINY = ("--set", "client.steps=1", "--set", "clients_per_round=4")
 LOADS: dict[str, tuple[str, ...]] = {
     "10,000 rounds": ("run", "synthetic_lr", "--rounds", "10000", *QUIET, *TINY),
     "1,000 clients per round": (
-        *("run", "synthetic_lr", "--rounds", "100", *QUIET, "--set", "client.steps=1"),
+        *("run", "synthetic_lr", "--rounds", "60", *QUIET, "--set", "client.steps=1"),
         *("--set", "data.clients=2000", "--set", "clients_per_round=1000"),
     ),
     "342,477 clients": ("run", "so_lr", "--rounds", "400", *QUIET, "--set", "client.steps=1"),

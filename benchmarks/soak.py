@@ -1,6 +1,6 @@
 """Kill commands at random times, disturb their machine, repeat them, and compare the results.
 
-    python benchmarks/soak.py [--seconds 600] [--seed 0] [--cases run,workers,sweep,import]
+    python benchmarks/soak.py [--seconds 600] [--seed 0] [--cases run,workers,sweep,import] [--write DOCUMENT]
 
 Each cycle starts a command in a new process and kills it after a random time: the main process, one of its
 workers, or all of them. Some attempts have a slow disk or a clock that jumps; others find the disk full or
@@ -8,7 +8,8 @@ read-only. The same command is then repeated until it is done. Its result must e
 execution: the same final model, each round once, no temporary files, no traceback. Commands are forked from
 this process, which has imported torch, so that most of the time is spent inside them.
 
-The last line is `N kills, M faults, D differences`. The exit code is 1 if there are differences.
+The last line is `N kills, M faults, D differences`. The exit code is 1 if there are differences. With
+`--write`, the result replaces the text between the markers of the document.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ import soak_cases
 from soak_cases import Case, Result
 from soak_faults import Disk, jumping_clock, slow_disk
 
+from fedopt.bench.environment import describe_origin, measurement_origin
+from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.memory import process_tree
 
 PATIENCE = 120.0  # seconds after which a command counts as hanging
@@ -223,6 +226,12 @@ class Soak:
         self.differences += 1
         print(f"DIFFERENT: {case.name} {problem}\n{child.output()}", flush=True)
 
+    def details(self) -> str:
+        """Return the number of kills and faults of each kind."""
+        parts = [f"{n} of {name}" for name, n in self.kills.items()]
+        parts += [f"{n} with {name}" for name, n in self.faults.items()]
+        return f"kills and faults: {', '.join(parts)}"
+
     def summary(self) -> str:
         kills, faults = sum(self.kills.values()), sum(self.faults.values())
         return f"{kills} kills, {faults} faults, {self.differences} differences"
@@ -242,7 +251,9 @@ def main() -> int:
     parser.add_argument(
         "--cases", default="", metavar="A,B", help="words in the names of cases; default: all"
     )
+    parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="write the result there")
     options = parser.parse_args()
+    block = MarkedBlock(options.write, "soak") if options.write else None
     words = [word for word in options.cases.split(",") if word]
     cases = [case for case in soak_cases.CASES if not words or any(word in case.name for word in words)]
     if not cases:
@@ -254,9 +265,10 @@ def main() -> int:
                 break
             soak.cycle(case)
             print(f"{number}: {case.name}: {soak.summary()}", flush=True)
-    details = [*(f"{n} of {name}" for name, n in soak.kills.items())]
-    details += [f"{n} with {name}" for name, n in soak.faults.items()]
-    print(f"kills and faults: {', '.join(details)}")
+    print(soak.details())
+    if block:
+        origin = f"{describe_origin(measurement_origin())}, {options.seconds:.0f} seconds."
+        block.write([origin, "", f"    {soak.details()}", f"    {soak.summary()}"])
     print(soak.summary())
     return 1 if soak.differences else 0
 

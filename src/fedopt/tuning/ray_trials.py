@@ -7,6 +7,7 @@ dies runs again elsewhere and resumes from its newest checkpoint.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter, deque
 from collections.abc import Generator, Sequence
@@ -154,6 +155,8 @@ def _run_trial(
         os.chdir(directory)
     sys.path += [entry for entry in path if entry not in sys.path]
     torch.set_num_threads(1)
+    # Ray cancels a task by SIGINT. A worker ignores it if its node was started in the background of a shell.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     problems = _node_problems(item, driver)
     if problems:
         node = import_ray().util.get_node_ip_address()
