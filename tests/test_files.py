@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,3 +109,20 @@ def test_replacement_interrupted_between_the_renames_is_undone(tmp_path: Path) -
     (tmp_path / ".store.replaced-1" / "file").write_text("old")
     with temporary_directory(tmp_path / "store"):
         assert (tmp_path / "store" / "file").read_text() == "old"
+
+
+def test_directory_is_removed_although_an_interrupt_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM arrives while an import that has failed removes its files."""
+    removed = os.unlink
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(os, "unlink", removed)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), temporary_directory(tmp_path / "store") as scratch:
+        for name in ("a", "b"):
+            (scratch / name).write_text("")
+        monkeypatch.setattr(os, "unlink", interrupted)
+    assert list(tmp_path.iterdir()) == []

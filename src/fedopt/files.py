@@ -191,7 +191,16 @@ def temporary_directory(target: Path, log: Log = no_log) -> Iterator[Path]:
         try:
             yield scratch
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            _remove(scratch)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, also if an interrupt arrives meanwhile."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+    except KeyboardInterrupt:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
 def _clean_up(target: Path) -> None:

@@ -53,6 +53,18 @@ def test_commands_with_several_runs_refuse_urls(
     assert list(tmp_path.iterdir()) == [] and read_all(memory) == {}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["resume"], ["report"], ["eval"], ["compare", "synthetic_lr", "--algorithms", "fedavg", "--out"]],
+)
+def test_url_without_a_host_keeps_its_slashes(words: list[str]):
+    """The file system is not installed, or the command refuses URLs."""
+    done = fedopt(*words, "nowhere:///user/run")
+    assert done.code == 2
+    [line] = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert "nowhere:///user/run" in line
+
+
 def test_url_of_a_damaged_run_is_named_in_the_error(memory: str, tmp_path: Path):
     run(memory, 1)
     remote(memory).write("run.json", b"{")

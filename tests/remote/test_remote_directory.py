@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import sys
 import time
@@ -42,6 +43,30 @@ def test_names_with_wildcards_are_deleted_literally(store: str, request: pytest.
     remote(f"{url}/run[1]").delete(["a"])
     assert read_all(f"{url}/run1") == {"a": b"1"}
     assert read_all(f"{url}/run[1]") == {}
+
+
+def test_directories_that_become_empty_are_removed(memory: str):
+    """File systems with real directories, such as SFTP, keep a directory without files."""
+    directory = remote(memory)
+    for name in ("checkpoints/1/a", "checkpoints/1/b", "checkpoints/2/a", "clients/c"):
+        directory.write(name, b"1")
+    directory.delete(["checkpoints/1/a", "checkpoints/1/b", "clients/c"])
+    assert directory._fs.ls("/machine", detail=False) == ["/machine/checkpoints"]
+    assert directory._fs.ls("/machine/checkpoints", detail=False) == ["/machine/checkpoints/2"]
+    assert directory.files() == ["checkpoints/2/a"]
+
+
+def test_server_that_sends_slowly_is_given_up(memory: str, monkeypatch: pytest.MonkeyPatch):
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            time.sleep(5)
+            return super().read(1)
+
+    directory = remote(memory)
+    monkeypatch.setattr(directories, "_SECONDS_TO_ANSWER", 0.1)
+    monkeypatch.setattr(directory._fs, "open", lambda *args, **options: Slow(b"abc"))
+    with pytest.raises(RemoteDirectoryError, match="slower than 20,000 bytes per second"):
+        directory.copy("a", io.BytesIO(), 1000)
 
 
 @pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "a/../../evil"])

@@ -39,6 +39,23 @@ def test_dead_process_of_this_machine_does_not_block_its_successor(memory: str):
     Lease(remote(memory), HERE).release()
 
 
+def test_other_machine_with_the_same_name_and_path_is_refused(memory: str, monkeypatch: pytest.MonkeyPatch):
+    """A copy of a virtual machine has the same host name and the same path, but another start."""
+    Lease(remote(memory), HERE)._released.set()
+    monkeypatch.setattr(leases, "_BOOT_ID", Path("/nowhere"))
+    with pytest.raises(RemoteDirectoryError):
+        Lease(remote(memory), HERE)
+
+
+def test_directory_on_another_file_system_is_another_place(memory: str, tmp_path: Path):
+    """Containers of one machine may have the same host name and the same path."""
+    place = tmp_path / "run"
+    Lease(remote(memory), place / "copy")._released.set()
+    place.mkdir()
+    with pytest.raises(RemoteDirectoryError):
+        Lease(remote(memory), place / "copy")
+
+
 def test_owner_stops_after_another_process_has_taken_over(memory: str):
     first = Lease(remote(memory), HERE)
     remove_lease(remote(memory))

@@ -79,6 +79,30 @@ def long_name_tar(d: Path, size: int = GIGABYTE // 2) -> Path:
     return d / "fed_emnist.tar.gz"
 
 
+def sparse_map_tar(d: Path) -> Path:
+    """An archive whose member begins with a map of 100 million numbers, in GNU's sparse format 1.0."""
+    header = tarfile.TarInfo("fed_emnist_train.h5")
+    header.size = 200 << 20
+    header.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "1"}
+    with gzip.open(d / "fed_emnist.tar.gz", "wb", compresslevel=1) as stream:
+        stream.write(header.tobuf(tarfile.PAX_FORMAT))
+        stream.write(b"99999999\n".ljust(512, b"0"))
+        for _ in range(header.size >> 20):
+            stream.write(b"0\n" * (1 << 19))
+    return d / "fed_emnist.tar.gz"
+
+
+def empty_lists_leaf(d: Path) -> Path:
+    """27 MB of empty lists, which need 20 times as much memory."""
+    for split in ("train", "test"):
+        (d / f"{split}.json").write_bytes(
+            b'{"users": ["a"], "num_samples": [1], "user_data": {"a": {"y": [1], "x": ['
+            + b"[]," * (9 << 20)
+            + b"[]]}}}"
+        )
+    return d
+
+
 def skipped_member_tar(d: Path) -> Path:
     """A directory member of half a gigabyte: nothing is written, but its bytes are decompressed."""
     header = tarfile.TarInfo("data")

@@ -18,7 +18,10 @@ from fedopt.engine.executors.ray.executor import RayExecutor
 
 
 class LoopbackCluster:
-    """Real nodes, each with its own processes. The head node has no CPU for clients."""
+    """Real nodes, each with its own processes. The head node has no CPU for clients.
+
+    The nodes ignore SIGINT, like those that a script starts in the background with `ray start &`.
+    """
 
     def __init__(self) -> None:
         ray = import_ray()
@@ -46,7 +49,11 @@ class LoopbackCluster:
         return list(self._cluster.worker_nodes)
 
     def add(self, **options: Any) -> Any:
-        return self._cluster.add_node(**{"num_cpus": 1} | options)
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return self._cluster.add_node(**{"num_cpus": 1} | options)
+        finally:
+            signal.signal(signal.SIGINT, handler)
 
     def kill(self, node: Any) -> None:
         """End a node with SIGKILL, and wait until the cluster has noticed it."""

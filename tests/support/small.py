@@ -179,6 +179,13 @@ def deadly(client: int, examples: tuple[Tensor, ...], augment: np.random.Generat
     return prepare(examples, augment)
 
 
+def deadly_network(survivor: int) -> nn.Module:
+    """Kill every process that builds the model, except one."""
+    if os.getpid() != survivor:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return network()
+
+
 def dead_half_way(
     mark: str, client: int, examples: tuple[Tensor, ...], augment: np.random.Generator | None
 ) -> Batch:

@@ -101,7 +101,9 @@ def import_files(
     name: Name,
     path: Annotated[Path, typer.Argument(help="A file, a directory or an archive.", metavar="PATH")],
     to: To = None,
-    client_column: Annotated[str | None, typer.Option(help="own: the column with the client.")] = None,
+    client_column: Annotated[
+        str | None, typer.Option(help="own: the column with the client; spaces around names are removed.")
+    ] = None,
     label_column: Annotated[str | None, typer.Option(help="own: the column with the label.")] = None,
     features: Annotated[
         str | None, typer.Option(help="own: feature columns; all others by default.", metavar="A,B,...")

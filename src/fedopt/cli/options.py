@@ -13,7 +13,6 @@ import typer
 from fedopt.cli.completion import TASK_NAMES, complete_task
 from fedopt.errors import ConfigError, unknown
 from fedopt.formatting import printable
-from fedopt.remote.location import parse_location
 
 TaskArgument = Annotated[
     str,
@@ -29,7 +28,8 @@ OwnTask = Annotated[
         "--task", help="The task, if the run was started from Python with an object.", metavar="MODULE:NAME"
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="A run directory or its URL.", metavar="RUN")]
+# URLs are texts, because `Path` would change hdfs:///user/run to hdfs:/user/run.
+RunArgument = Annotated[str, typer.Argument(help="A run directory or its URL.", metavar="RUN")]
 Rounds = Annotated[int | None, typer.Option(help="Total number of rounds; default: the task's own number.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all random numbers.")]
 Seeds = Annotated[
@@ -153,8 +153,7 @@ def typed_command() -> str:
 
 def announce(*parts: object) -> None:
     """Print a heading on stderr. It appears at once, before the imports that take a second."""
-    shown = [parse_location(part) if isinstance(part, Path) else part for part in parts if part]
-    typer.echo(printable(" · ".join(map(str, shown))), err=True)
+    typer.echo(printable(" · ".join(str(part) for part in parts if part)), err=True)
 
 
 def announce_training(task: str, algorithms: str, data: str | None, *more: str) -> None:
@@ -163,12 +162,12 @@ def announce_training(task: str, algorithms: str, data: str | None, *more: str) 
     announce(task, ", ".join(name.strip() for name in algorithms.split(",")), *more, source)
 
 
-def announce_run(run: Path, *more: str) -> None:
+def announce_run(run: str, *more: str) -> None:
     """Print the heading of a command that reads a run: its directory, task and algorithm."""
     from fedopt.documents import parse_json, read_regular_file
 
     try:
-        info = parse_json(read_regular_file(run / "run.json"))
+        info = parse_json(read_regular_file(Path(run) / "run.json"))
         names = [str(info[key]) for key in ("task", "algorithm") if key in info]
     except (OSError, ValueError, TypeError):
         names = []  # the command reports what is wrong

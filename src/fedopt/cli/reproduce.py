@@ -46,7 +46,7 @@ def reproduce(
     executor: TrialExecutorName = "processes",
     ray_address: RayAddress = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Default: reproduction/SCALE. An existing one is continued.", metavar="DIR"),
     ] = None,
     as_json: Json = False,

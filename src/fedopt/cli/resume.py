@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from fedopt.errors import RunError
 
 def resume(
     directory: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="A run, a comparison, several seeds or a sweep; or the URL of a run.", metavar="DIR|URL"
         ),

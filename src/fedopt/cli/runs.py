@@ -62,7 +62,7 @@ def run(
     executor: ExecutorName = "processes",
     data: Data = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             help="Run directory or its URL, such as s3://bucket/run; an existing run is resumed. "
             "With --seeds: their parent.",
@@ -146,7 +146,7 @@ def compare(
     executor: ExecutorName = "processes",
     data: Data = None,
     out: Annotated[
-        Path | None, typer.Option(help="Directory for the runs and the report.", metavar="DIR")
+        str | None, typer.Option(help="Directory for the runs and the report.", metavar="DIR")
     ] = None,
     tensorboard: TensorBoard = False,
     log: LogOption = None,
@@ -195,7 +195,7 @@ def _raise_failures(group: RunGroup) -> None:
 
 def report(
     directories: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             help="Runs, comparisons, sweeps, directories of them, or their URLs.", metavar="DIR|URL"
         ),

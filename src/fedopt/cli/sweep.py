@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -69,7 +68,7 @@ def sweep(
     ray_address: RayAddress = None,
     data: Data = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="Directory of the sweep; resumed if it exists.", metavar="DIR"),
     ] = None,
     tensorboard: TensorBoard = False,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from fedopt.remote.location import local_path
 
 def watch(
     directories: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(help="Runs, comparisons, sweeps, or directories of them.", metavar="RUN"),
     ],
     host: Annotated[

@@ -6,9 +6,10 @@ Writing a file replaces it in one step on object stores. They have no append, no
 from __future__ import annotations
 
 import glob
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from fedopt.errors import MissingExtra, RemoteDirectoryError, missing_extra
@@ -20,7 +21,9 @@ _S3_ATTEMPTS = 2
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": _S3, "s3a": _S3}
 # On these, a directory is only a part of a name. Others need directories before files.
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss")
-_BLOCK = 1 << 24  # bytes per request when a file is copied
+_BLOCK = 1 << 22  # bytes per request when a file is copied
+_SECONDS_TO_ANSWER = 60.0
+_MIN_RATE = 20_000  # bytes per second of a request
 
 
 class RemoteDirectory:
@@ -87,9 +90,9 @@ class RemoteDirectory:
 
     def copy(self, name: str, target: BinaryIO, max_bytes: int) -> None:
         """Copy a file to an open local file. Stop with an error after `max_bytes` bytes."""
-        with _errors(self.url, "read"), self._fs.open(self._path(name), "rb", block_size=_BLOCK) as source:
+        with _errors(self.url, "read"), self._fs.open(self._path(name), "rb", cache_type="none") as source:
             left = max_bytes
-            while block := source.read(min(_BLOCK, left + 1)):
+            while block := _read_block(source, min(_BLOCK, left + 1)):
                 left -= len(block)
                 if left < 0:
                     raise ValueError(f"{name} has more than the {max_bytes:,} bytes that are allowed")
@@ -103,6 +106,18 @@ class RemoteDirectory:
                     self._fs.rm_file(path)
             elif paths:
                 self._fs.rm(paths)
+            self._remove_empty_parents(names)
+
+    def _remove_empty_parents(self, names: Sequence[str]) -> None:
+        """Remove directories that have become empty. Object stores have none."""
+        if self.url.scheme in _OBJECT_STORES:
+            return
+        parents = {parent for name in names for parent in PurePosixPath(name).parents if parent.name}
+        for parent in sorted(parents, key=lambda parent: len(parent.parts), reverse=True):
+            path = self._path(str(parent))
+            with suppress(Exception):  # each file system has its own classes; an empty directory is harmless
+                if not self._fs.ls(path, detail=False):  # `rmdir` of some file systems is recursive
+                    self._fs.rmdir(path)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
@@ -111,6 +126,29 @@ class RemoteDirectory:
         if self.url.scheme not in _OBJECT_STORES:  # there, this would create a bucket
             for parent in {self._path(name).rpartition("/")[0] for name in names}:
                 self._fs.makedirs(parent, exist_ok=True)
+
+
+def _read_block(source: Any, size: int) -> bytes:
+    """Read up to `size` bytes. Raise TimeoutError if they arrive slower than `_MIN_RATE`.
+
+    The protocols limit the time between two packets only, so a server could send one byte after the other.
+    """
+    results: list[bytes | Exception] = []
+
+    def read() -> None:
+        try:
+            results.append(source.read(size))
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    thread.join(_SECONDS_TO_ANSWER + size / _MIN_RATE)
+    if not results:
+        raise TimeoutError(f"slower than {_MIN_RATE:,} bytes per second")
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return results[0]
 
 
 def _open_filesystem(url: RemoteUrl) -> tuple[Any, str]:

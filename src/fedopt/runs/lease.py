@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+import uuid
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedopt.remote.directory import RemoteDirectory
 NAME = "lease.json"
 SECONDS = 300  # that a lease is valid without renewal
 RENEWAL_SECONDS = 60
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class _Document(BaseModel):
@@ -34,6 +36,7 @@ class _Document(BaseModel):
 
     token: str  # random
     host: str
+    place: str = ""  # distinguishes machines with the same host name
     process: int
     directory: str  # the local copy of the run
     expires: float  # seconds since 1970
@@ -53,9 +56,10 @@ class Lease:
         self._directory = directory
         self.is_lost = False
         # A process of this machine with the same local copy has ended, because the copy is locked here.
-        here = (socket.gethostname(), str(directory))
+        self._place = _identify_place(directory)
+        here = (socket.gethostname(), self._place, str(directory))
         owner = _read(remote)
-        if owner is not None and owner.is_valid and (owner.host, owner.directory) != here:
+        if owner is not None and owner.is_valid and (owner.host, owner.place, owner.directory) != here:
             until = datetime.fromtimestamp(owner.expires).astimezone().strftime("%H:%M:%S")
             raise RemoteDirectoryError(
                 f"{remote.url} is in use by process {owner.process} on {owner.host}; wait for it, or until "
@@ -97,11 +101,28 @@ class Lease:
         document = _Document(
             token=self._token,
             host=socket.gethostname(),
+            place=self._place,
             process=os.getpid(),
             directory=str(self._directory),
             expires=time.time() + SECONDS,
         )
         self._remote.write(NAME, document.model_dump_json(indent=2).encode())
+
+
+def _identify_place(directory: Path) -> str:
+    """Return an id of this start of the machine and of the file system that holds `directory`.
+
+    Copies of an image and containers may have the same host name and the same path.
+    """
+    try:
+        start = _BOOT_ID.read_text().strip()
+    except OSError:  # not Linux
+        start = f"{uuid.getnode():012x}"
+    try:
+        status = os.stat(directory.parent)
+    except OSError:
+        return start
+    return f"{start}:{status.st_dev}:{status.st_ino}"
 
 
 def remove_lease(remote: RemoteDirectory) -> None:

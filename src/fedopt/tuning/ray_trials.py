@@ -22,6 +22,7 @@ from fedopt.engine.executors import available_cores
 from fedopt.engine.executors.ray.connection import connected, import_ray
 from fedopt.engine.executors.ray.nodes import (
     Environment,
+    describe_failure,
     differences,
     live_nodes,
     node_error,
@@ -29,7 +30,6 @@ from fedopt.engine.executors.ray.nodes import (
 )
 from fedopt.engine.executors.ray.user_code import runtime_env
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.worker import one_line
 from fedopt.engine.worker_server import ENVIRONMENT
 from fedopt.errors import ConfigError, FedoptError, WorkerError
 from fedopt.runs.directory import remove_temporary_files
@@ -90,7 +90,7 @@ class RayTrials:
                     try:
                         outcome = self._ray.get(task)
                     except self._ray.exceptions.RayTaskError as error:
-                        raise WorkerError(f"a trial failed on its node: {one_line(error)}") from None
+                        raise WorkerError(f"a trial failed on its node: {describe_failure(error)}") from error
                     except self._ray.exceptions.RayError:  # the process or its node has died
                         remove_temporary_files(item.trial.path)
                         count_death((item,), deaths)
@@ -126,7 +126,12 @@ class RayTrials:
         for task in running:
             self._ray.cancel(task)
         if running:
-            self._ray.wait(list(running), num_returns=len(running), timeout=_SECONDS_TO_END)
+            _, late = self._ray.wait(list(running), num_returns=len(running), timeout=_SECONDS_TO_END)
+            if late:
+                self._progress.log(
+                    f"{len(late)} trials did not end within {_SECONDS_TO_END:.0f} seconds; they continue "
+                    "from their newest checkpoints when the command is repeated"
+                )
         for item in running.values():
             remove_temporary_files(item.trial.path)
 

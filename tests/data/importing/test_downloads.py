@@ -79,6 +79,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         if self.server.declares_length:
             self.send_header("Content-Length", str(len(content) - start))
+        for name, value in plan.items() if isinstance(plan, dict) else ():
+            self.send_header(name, value)
         self.end_headers()
         rest = content[start:]
         if isinstance(plan, float):  # slowly
@@ -86,7 +88,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(rest[at : at + self.piece])
                 time.sleep(plan)
         else:
-            self.wfile.write(rest if plan is None else rest[:plan])
+            self.wfile.write(rest[:plan] if isinstance(plan, int) else rest)
 
 
 @pytest.fixture
@@ -217,6 +219,24 @@ def test_mirror_is_used_if_the_first_address_fails(
     there = Remote("a.bin", remote().checksum, (f"{site.url}/gone/", f"{site.url}/"))
     assert fetch(there, tmp_path, "own").read_bytes() == CONTENT
     assert [path for path, _ in site.requests] == ["/gone/a.bin", "/a.bin"]
+
+
+def test_mirror_is_used_if_the_first_address_sends_another_file(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first address answers with the login page of a network."""
+    monkeypatch.delenv("FEDOPT_DATA_URL")
+    site.content["/login/a.bin"] = b"<html>"
+    there = Remote("a.bin", remote().checksum, (f"{site.url}/login/", f"{site.url}/"))
+    assert fetch(there, tmp_path, "own").read_bytes() == CONTENT
+    assert [path for path, _ in site.requests] == ["/login/a.bin", "/a.bin"]
+
+
+def test_length_of_5000_digits_is_not_reported_as_a_wrong_checksum(site: Site, tmp_path: Path) -> None:
+    site.declares_length = False
+    site.plan = lambda count: {"Content-Length": "9" * 5000}
+    with pytest.raises(RunError, match="a length of 5,000 characters"):
+        fetch(remote(), tmp_path, "own")
 
 
 def test_missing_server_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

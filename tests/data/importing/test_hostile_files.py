@@ -29,6 +29,8 @@ CASES: dict[str, tuple[str, Make]] = {
     "HDF5 external link": ("emnist", hostile.linked_examples("external")),
     "HDF5 soft link": ("emnist", hostile.linked_examples("soft")),
     "tar with a long name": ("emnist", hostile.long_name_tar),
+    "tar with a sparse map": ("emnist", hostile.sparse_map_tar),
+    "LEAF of empty lists": ("emnist", hostile.empty_lists_leaf),
     "tar with a skipped member": ("emnist", hostile.skipped_member_tar),
     "SQLite generated column": ("emnist", hostile.generated_column),
     "Parquet with many rows": ("own", hostile.many_rows_parquet),
@@ -104,7 +106,7 @@ def test_real_files_stay_below_the_limits(places) -> None:
 
 def test_long_name_header_is_not_read(places) -> None:
     path = hostile.long_name_tar(places.source, 1 << 20)
-    assert "a header of 1,048,576 bytes" in str(rejected_import("emnist", path, places.to))
+    assert "a header of 1,049,088 bytes" in str(rejected_import("emnist", path, places.to))
 
 
 def test_headers_of_a_tar_are_counted(places, monkeypatch: pytest.MonkeyPatch) -> None:

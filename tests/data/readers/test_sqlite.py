@@ -11,6 +11,8 @@ import pytest
 from damagedfiles import Make, run_sql, scramble, truncate
 from rejected import rejected_import
 
+from fedopt.data.importing.importer import import_dataset
+
 
 def fedjax(d: Path) -> Path:
     with sqlite3.connect(d / "emnist.sqlite") as db:
@@ -27,6 +29,10 @@ CASES: dict[str, tuple[Make, str | None]] = {
     "scrambled file": (scramble(files.sqlite_all, "emnist.sqlite"), None),
     "truncated header": (truncate(files.sqlite_all, "emnist.sqlite", 0.001), None),
     "another table layout": (fedjax, None),
+    "examples without a column": (
+        run_sql("ALTER TABLE examples RENAME COLUMN serialized_example_proto TO data"),
+        None,
+    ),
     "damaged example": (run_sql(REPLACE, b"\x0a\xff"), "f1"),
     "example without a field": (run_sql(REPLACE, files.example({"label": 1})), "f1"),
     "example of another size": (run_sql(REPLACE, SHORT), "f1"),
@@ -43,3 +49,27 @@ CASES: dict[str, tuple[Make, str | None]] = {
 def test_invalid_file_is_rejected(places, make: Make, client: str | None) -> None:
     error = rejected_import("emnist", make(places.source), places.to)
     assert (error.path, error.client) == (places.source / "emnist.sqlite", client)
+
+
+def test_missing_column_is_named(places) -> None:
+    make = run_sql("ALTER TABLE examples RENAME COLUMN serialized_example_proto TO data")
+    message = str(rejected_import("emnist", make(places.source), places.to))
+    assert "no column `serialized_example_proto`" in message and "split_name, client_id, data" in message
+
+
+def test_table_without_row_ids_is_read(places) -> None:
+    """The rows of a client are in the order of the primary key. Here this is the order of their row ids."""
+    path = files.sqlite_all(places.source)
+    expected = import_dataset("emnist", [path], places.to / "expected").store
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """CREATE TABLE copy (split_name, client_id, number INTEGER, serialized_example_proto,
+                                  PRIMARY KEY (split_name, client_id, number)) WITHOUT ROWID;
+               INSERT INTO copy SELECT split_name, client_id, rowid, serialized_example_proto FROM examples;
+               DROP TABLE examples;
+               ALTER TABLE copy RENAME TO examples;"""
+        )
+    database.close()
+    store = import_dataset("emnist", [path], places.to / "store").store
+    for name in ("train/label.npy", "train/pixels.npy", "test/label.npy"):
+        assert (store.directory / name).read_bytes() == (expected.directory / name).read_bytes()

@@ -92,6 +92,7 @@ def test_import_with_another_split_column_is_not_the_same_import(places) -> None
     with pytest.raises(DataError, match="the same files imported with other options") as caught:
         import_table(places.source, target, by_column)
     assert caught.value.path == target
+    assert "(--split-column unset, not part)" in str(caught.value)
     replaced = import_table(places.source, target, by_column, replace=True)
     assert replaced.is_new and replaced.store.manifest["splits"]["test"]["examples"] == 5
     assert not import_table(places.source, target, by_column).is_new

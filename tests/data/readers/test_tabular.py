@@ -85,11 +85,11 @@ def test_quoted_cells_may_have_line_breaks(tmp_path: Path) -> None:
     assert store.split("train").columns(0)["features"].tolist() == [[1], [2]]
 
 
-def test_client_ids_are_text(tmp_path: Path) -> None:
+def test_client_ids_are_text_without_surrounding_spaces(tmp_path: Path) -> None:
     (tmp_path / "train.csv").write_text('c,x,y\n007,1,1\nNA,2,1\n"a,b",3,1\n 7 ,4,1\n')
     (tmp_path / "test.csv").write_text("c,x,y\n007,1,1\n")
     store = import_table(tmp_path, tmp_path / "out", TableColumns("c", "y"))
-    assert list(store.split("train").ids) == sorted(["007", "NA", "a,b", " 7 "])
+    assert list(store.split("train").ids) == sorted(["007", "NA", "a,b", "7"])
 
 
 @pytest.mark.parametrize("values", [[3, 1, 3], ["3", "1", "3"]], ids=["integers", "text"])

@@ -40,7 +40,9 @@ def refused(address: str) -> ClusterError:
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:99999", "nowhere.invalid:6379"])
 def test_address_without_a_cluster_is_rejected_in_seconds(address: str, disconnected: None) -> None:
-    assert refused(address).address is not None
+    """The message has the address as the user wrote it, not the one that Ray uses instead of 127.0.0.1."""
+    error = refused(address)
+    assert error.address == address and address in str(error)
 
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "127.0.0.1", "head"])
@@ -56,6 +58,14 @@ def test_server_that_is_not_ray_is_rejected(disconnected: None) -> None:
 
 def test_program_that_is_connected_to_another_cluster_is_rejected(on_ray: RayExecutor) -> None:
     assert refused("127.0.0.1:1").address == "127.0.0.1:1"
+
+
+def test_present_connection_is_found_by_another_name_of_this_machine(
+    cluster: LoopbackCluster, on_ray: RayExecutor
+) -> None:
+    port = cluster.address.rpartition(":")[2]
+    with connected(f"localhost:{port}", 1):
+        assert import_ray().is_initialized()
 
 
 def test_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,12 @@ from smallstores import write_small_store
 from stored_clients import STORE, stored_federation
 
 import fedopt
+from fedopt.engine.executors.ray import slots as slots_module
+from fedopt.engine.executors.ray.attempts import Attempts, PieceTimes
+from fedopt.engine.executors.ray.connection import import_ray
 from fedopt.engine.executors.ray.executor import RayExecutor
-from fedopt.errors import ClusterError
+from fedopt.engine.executors.ray.pieces import Piece
+from fedopt.errors import ClusterError, WorkerError
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -86,6 +90,56 @@ def test_node_is_killed_and_another_one_joins(
     while all(handle.node.id != new.node_id for handle in slots.handles) and time.monotonic() < deadline:
         assert small.run(on_ray).x_sha256 == small.run().x_sha256
     assert new.node_id in {handle.node.id for handle in slots.handles if handle.loading is None}
+
+
+def test_round_ends_if_only_slots_that_never_load_are_left(
+    on_ray: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPUs of the slots are used by other jobs, so `load` never answers."""
+    small.run(on_ray)
+    monkeypatch.setattr(slots_module, "_SECONDS_TO_START", 0.5)
+    assert on_ray._slots is not None
+    never = import_ray().remote(num_cpus=1000)(small.sizes).remote(1)
+    for handle in on_ray._slots.handles:
+        handle.loading = never
+    pieces = [Piece([], 1, False)]
+    with pytest.raises(WorkerError, match="used by other jobs"):
+        on_ray._collect(Attempts(pieces, 4, PieceTimes()), pieces)
+    on_ray._slots.close()
+
+
+def test_workers_that_die_while_loading_are_named(on_ray: RayExecutor) -> None:
+    task = replace(small.SMALL, model=partial(small.deadly_network, os.getpid()))
+    with pytest.raises(WorkerError, match="died while they loaded the problem") as caught:
+        small.run(on_ray, task=task)
+    assert all(node["NodeID"][:8] in str(caught.value) for node in import_ray().nodes() if _has_cpu(node))
+
+
+def _has_cpu(node: dict) -> bool:
+    return bool(node["Alive"] and node["Resources"].get("CPU"))
+
+
+def test_problem_does_not_wait_again_for_slots_without_a_cpu(
+    on_ray: RayExecutor, free_cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job of Ray uses one of two CPUs. The first run says that it goes on without it."""
+    monkeypatch.setattr(slots_module, "_SECONDS_FOR_OTHERS", 2.0)
+    messages: list[str] = []
+
+    class Other:
+        def pid(self) -> int:
+            return os.getpid()
+
+    other = import_ray().remote(num_cpus=1)(Other).remote()
+    import_ray().get(other.pid.remote())
+    assert small.run(on_ray, log=messages.append).x_sha256 == small.run().x_sha256
+    assert [message for message in messages if message.startswith("1 of 2 workers")]
+    messages.clear()
+    monkeypatch.setattr(slots_module, "_SECONDS_FOR_OTHERS", 60.0)
+    began = time.monotonic()
+    assert small.run(on_ray, log=messages.append).x_sha256 == small.run().x_sha256
+    assert time.monotonic() - began < 30
+    import_ray().kill(other)
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ FIRST_WAIT = 1.0  # seconds before the second attempt; doubled for each further 
 TIMEOUT = (10, 60)  # seconds to connect, and between two packets
 CHUNK = 1 << 16
 MAX_BYTES = 1 << 30  # of a file; Stack Overflow's may be larger
+MAX_LENGTH_DIGITS = 20  # of Content-Length
 MIN_RATE = 10_000.0  # bytes per second, on average over RATE_SECONDS
 RATE_SECONDS = 60.0
 TEMPORARY_ERRORS = (
@@ -124,15 +125,18 @@ def fetch(
     """Return the path of the file in `directory`. Download it if needed, trying all addresses in order."""
     pooch.get_logger().setLevel("ERROR")  # its messages would interrupt the progress bar
     path = directory / remote.file
-    failures = []
+    failures: list[_Unreachable] = []
     with locked(path, log):
         for url in _addresses(remote):
             try:
                 return _retrieve(url, remote, path, log, on_progress, limit_factor)
             except _Unreachable as error:
-                failures.append(str(error))
+                failures.append(error)
+    reasons = "; ".join(map(str, failures))
+    if all(isinstance(failure, _WrongChecksum) for failure in failures):
+        raise DataError(f"{reasons}; the file was changed and is not used", path=path)
     raise RunError(
-        f"{'; '.join(failures)}; try again later, or get {remote.file} by other means and run "
+        f"{reasons}; try again later, or get {remote.file} by other means and run "
         f"`fedopt data import {name} {remote.file}`"
     )
 
@@ -148,6 +152,10 @@ class _Unreachable(Exception):
     """The file cannot be downloaded from an address."""
 
 
+class _WrongChecksum(_Unreachable):
+    """An address sends another file, for example the login page of a network."""
+
+
 def _retrieve(
     url: str, remote: Remote, path: Path, log: Log, on_progress: OnProgress, limit_factor: float
 ) -> Path:
@@ -160,10 +168,7 @@ def _retrieve(
             return path
         except ValueError:  # the checksum differs
             if last or not transfer.resumed:
-                raise DataError(
-                    f"{url}: the checksum is not {remote.checksum}; the file was changed and is not used",
-                    path=path,
-                ) from None
+                raise _WrongChecksum(f"{url}: the checksum is not {remote.checksum}") from None
             log(f"{path.name}: the resumed file is damaged; downloading it again")
     raise AssertionError("unreachable")
 
@@ -220,6 +225,8 @@ class Transfer:
 
     def _append(self, response: requests.Response, have: int) -> None:
         length = response.headers.get("Content-Length", "")
+        if len(length) > MAX_LENGTH_DIGITS:
+            raise _Unreachable(f"{response.url} declares a length of {len(length):,} characters")
         total = have + int(length) if length.isdecimal() else None
         self._check_size(total or 0)
         since, received = time.monotonic(), 0

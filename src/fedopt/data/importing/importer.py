@@ -40,6 +40,18 @@ from fedopt.files import Log, no_log, replace_directory, temporary_directory
 Encoder = Callable[[RawClient], ClientColumns]
 OnProgress = Callable[[str, int, int | None], None]  # what, number done, total if known
 
+# Recorded options and their names on the command line.
+OPTION_NAMES = {
+    "seed": "--seed",
+    "clients": "--train-clients and --test-clients",
+    "digits": "--digits",
+    "test_share": "--test-fraction",
+    "split": "--split-column",
+    "test_clients": "--test-clients",
+    "categories": "--categories",
+    "types": "--types",
+    "missing": "--missing",
+}
 ALPHA, BETA = 0.1, 10.0  # the paper's Dirichlet parameters: labels, and fine labels within a coarse label
 
 
@@ -91,7 +103,8 @@ def import_dataset(
         empty = _EmptyClients(options.skip_empty)
         _write_store(name, new, target, selected, vocabularies, source, notes, empty, on_progress)
         if empty.count:
-            log(f"left out {empty.count:,} clients without examples")
+            clients = "client" if empty.count == 1 else "clients"
+            log(f"left out {empty.count:,} {clients} without examples")
         keep_other_files(target, new)
         replace_directory(target, new)
     return ImportResult(open_store(target), is_new=True)
@@ -216,10 +229,32 @@ def _compare_imports(
     if manifest["name"] != name or before != after:
         return f"{manifest['name']} from other files"
     recorded = manifest["notes"]
+    if recorded.get("options") != notes["options"]:
+        return f"the same files imported with other options ({_describe_options(recorded, notes)})"
     if changed := [key for key in notes if recorded.get(key) != notes[key]]:
         old, new = (json.dumps(values.get(changed[0])) for values in (recorded, notes))
-        return f"the same files imported with other options ({changed[0]} {old}, not {new})"
+        return f"the same files imported in another way ({changed[0]} {old}, not {new})"
     return ""
+
+
+def _describe_options(recorded: Mapping[str, Any], notes: Mapping[str, Any]) -> str:
+    """Name the options of the command line that differ: those of the store, then those of this import."""
+    before, after = recorded.get("options"), notes["options"]
+    before = before if isinstance(before, dict) else {}
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(
+        f"{OPTION_NAMES.get(name, name)} {_show(before.get(name))}, not {_show(after.get(name))}"
+        for name in names
+    )
+
+
+def _show(value: object) -> str:
+    """Return an option's value as it is written on the command line."""
+    if value is None:
+        return "unset"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _check_target(target: Path) -> None:

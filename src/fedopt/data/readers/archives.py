@@ -24,6 +24,7 @@ from fedopt.data.readers.base import SourceFile, convert_errors, data_error
 from fedopt.files import disk_errors
 
 MAX_MEMBERS = 100_000
+MAX_HEADER = 1 << 16  # bytes of the headers of one member
 MAX_NAME = 1000  # bytes; file systems allow 4096 for a whole path
 ENCRYPTED = 1  # flag of a zip member
 CHUNK = 1 << 16  # bytes that are read at once
@@ -80,15 +81,30 @@ def is_tar(file: SourceFile) -> bool:
 class _CountedStream:
     """Decompressed bytes, which are counted. Skipped bytes count, because they are decompressed too.
 
-    `tarfile` reads a header in one piece. A valid header, such as a long name, is far smaller than CHUNK.
+    The headers of a member, such as a long name or the map of a sparse file, are limited to MAX_HEADER.
+    `tarfile` keeps them in memory, and reading a map takes time that grows with the square of its size.
     """
 
     def __init__(self, file: SourceFile, stream: IO[bytes] | BufferedIOBase) -> None:
         self._file, self._stream = file, stream
+        self._header: int | None = None  # bytes of the current header
+
+    @contextmanager
+    def header(self) -> Iterator[None]:
+        """Limit the bytes that are read in the block."""
+        self._header = 0
+        try:
+            yield
+        finally:
+            self._header = None
 
     def read(self, size: int) -> bytes:
-        if size > CHUNK:
-            raise data_error(self._file, f"has a header of {size:,} bytes; the archive is rejected")
+        if self._header is not None:
+            self._header += size
+            if self._header > MAX_HEADER:
+                raise data_error(
+                    self._file, f"has a header of {self._header:,} bytes; allowed: {MAX_HEADER:,}"
+                )
         content = self._stream.read(size)
         self._file.reserve(len(content))
         return content
@@ -102,19 +118,33 @@ class _CountedStream:
 
 
 @contextmanager
-def _open_tar(file: SourceFile) -> Iterator[tarfile.TarFile]:
+def _open_tar(file: SourceFile) -> Iterator[Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]]:
+    """Open an archive and return its members, each with the archive."""
     with OPENERS[file.format](file.path) as stream:
-        counted = cast(BinaryIO, _CountedStream(file, stream))
-        with tarfile.open(fileobj=counted, mode="r:") as archive:
-            yield archive
+        counted = _CountedStream(file, stream)
+        with counted.header():  # reads the first member
+            archive = tarfile.open(fileobj=cast(BinaryIO, counted), mode="r:")
+        with archive:
+            yield _read_members(archive, counted)
+
+
+def _read_members(
+    archive: tarfile.TarFile, stream: _CountedStream
+) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+    while True:
+        with stream.header():
+            member = archive.next()
+        if member is None:
+            return
+        archive.members.clear()  # type: ignore[attr-defined]  # otherwise all headers stay in memory
+        yield archive, member
 
 
 def _unpack_tar(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     unpacked = []
-    with convert_errors(file, ERRORS), _open_tar(file) as archive:
-        for number, member in enumerate(archive):
+    with convert_errors(file, ERRORS), _open_tar(file) as members:
+        for number, (archive, member) in enumerate(members):
             _check_count(file, number + 1)
-            archive.members.clear()  # type: ignore[attr-defined]  # otherwise all headers stay in memory
             if member.isdir() and PurePosixPath(member.name) == PurePosixPath("."):
                 continue  # the directory itself: `tar -C DIR .`
             target = _target(file, to, member.name)

@@ -27,6 +27,7 @@ from fedopt.data.readers.base import (
 )
 
 PEEK = 1 << 16
+MIN_BYTES_PER_LIST = 20  # on average; an example of LEAF is a list of 784 numbers, or text
 KEYS = (b'"users"', b'"user_data"')
 NOTES = {
     "shakespeare": {"snippets": "windows that continue each other were joined to the text they were cut from"}
@@ -94,7 +95,18 @@ def _has_leaf_keys(file: SourceFile) -> bool:
     return any(key in head or key in tail for key in KEYS)
 
 
+def _check_density(file: SourceFile) -> None:
+    """Reject a file of tiny lists or objects, which need far more memory than LEAF's rows of numbers."""
+    lists, size = 0, file.path.stat().st_size
+    with open(file.path, "rb") as stream:
+        while block := stream.read(PEEK):
+            lists += block.count(b"[") + block.count(b"{")
+    if lists > 1000 + size // MIN_BYTES_PER_LIST:
+        raise data_error(file, f"does not have LEAF's layout: {lists:,} lists and objects in {size:,} bytes")
+
+
 def _load(file: SourceFile) -> dict[str, Any]:
+    _check_density(file)
     try:
         with open(file.path, "rb") as stream:
             content = json.load(stream)

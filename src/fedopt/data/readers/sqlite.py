@@ -1,6 +1,7 @@
 """TFF's SQLite files: a table `examples(split_name, client_id, serialized_example_proto)`, a row per example.
 
-Clients are read in the order of their ids and rows in the order of their row ids. The index of the file
+Clients are read in the order of their ids and rows in the order of their row ids, or of the primary key of a
+table WITHOUT ROWID. The index of the file
 provides this order without sorting. Virtual tables and generated columns are rejected, because they compute
 data that the file does not hold.
 """
@@ -34,8 +35,11 @@ ROWS_TO_PROBE = 3
 MAX_LENGTH = 1_000_000_000  # bytes of a value; the largest limit of SQLite
 STEPS_PER_CHECK = 1_000_000  # of the virtual machine of SQLite, between two checks of the time
 TABLES = "sqlite_master WHERE type = 'table' AND rootpage > 0"  # without virtual tables
-ROWS = """SELECT client_id, serialized_example_proto FROM examples
-          WHERE split_name = ? ORDER BY client_id, rowid"""
+ROWS = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ? ORDER BY client_id"
+COLUMNS = {
+    "examples": ("split_name", "client_id", "serialized_example_proto"),
+    "client_metadata": ("split_name", "client_id", "num_examples"),
+}
 
 
 def find_file_sets(
@@ -71,7 +75,7 @@ def count_clients(file: SourceFile) -> dict[str, int | None]:
         if b"examples" not in tables:
             present = ", ".join(sorted(name.decode(errors="replace") for name in tables)) or "none"
             raise data_error(file, f"has no table `examples` as in TFF's files; its tables: {present[:200]}")
-        _check_columns(file, database)
+        _check_columns(file, database, tables)
         if b"client_metadata" in tables:
             rows = database.execute("SELECT split_name, count(*) FROM client_metadata GROUP BY split_name")
             counts = {_decode_text(name): int(n) for name, n in rows}
@@ -101,7 +105,8 @@ def read_clients(file: SourceFile, split: str, fields: Sequence[str]) -> Iterato
     with _open_database(file) as database:
         expected = _expected_counts(file, database, split)
         check_counts = bool(expected)
-        for raw, rows in groupby(database.execute(ROWS, (split,)), key=itemgetter(0)):
+        query = ", ".join([ROWS, *_row_order(database)])
+        for raw, rows in groupby(database.execute(query, (split,)), key=itemgetter(0)):
             client = _client_name(file, raw)
             examples = [_decode(file, client, blob, fields) for _, blob in rows]
             if check_counts and (count := expected.pop(client, 0)) != len(examples):
@@ -113,6 +118,17 @@ def read_clients(file: SourceFile, split: str, fields: Sequence[str]) -> Iterato
                 why = f"has no examples, but client_metadata has {count}"
                 raise data_error(file, why, client=client)
             yield RawClient(file, client, {field: [] for field in fields})
+
+
+def _row_order(database: sqlite3.Connection) -> list[str]:
+    """Return the columns that order the examples of a client."""
+    try:
+        database.execute("SELECT rowid FROM examples LIMIT 0")
+    except sqlite3.OperationalError:  # a table WITHOUT ROWID, which has a primary key
+        columns = database.execute("PRAGMA table_info(examples)").fetchall()
+        keys = sorted((position, name) for _, name, _, _, _, position in columns if position)
+        return ['"' + name.decode().replace('"', '""') + '"' for _, name in keys]
+    return ["rowid"]
 
 
 def _expected_counts(file: SourceFile, database: sqlite3.Connection, split: str) -> dict[str, int]:
@@ -186,12 +202,21 @@ def _open_database(file: SourceFile) -> Iterator[sqlite3.Connection]:
         raise unreadable(file, error) from None
 
 
-def _check_columns(file: SourceFile, database: sqlite3.Connection) -> None:
-    for table in ("examples", "client_metadata"):
+def _check_columns(file: SourceFile, database: sqlite3.Connection, tables: set[bytes]) -> None:
+    for table, expected in COLUMNS.items():
+        if table.encode() not in tables:
+            continue
+        columns = []
         for _, name, _, _, _, _, hidden in database.execute(f"PRAGMA table_xinfo({table})"):
+            columns.append(name.decode(errors="replace")[:100])
             if hidden:
-                column = f"column {name.decode(errors='replace')[:100]!r} of `{table}`"
-                raise data_error(file, f"{column} is generated, which is not allowed")
+                raise data_error(
+                    file, f"column {columns[-1]!r} of `{table}` is generated, which is not allowed"
+                )
+        known = {column.lower() for column in columns}
+        if missing := [column for column in expected if column not in known]:
+            present = ", ".join(columns)[:200]
+            raise data_error(file, f"table `{table}` has no column `{missing[0]}`; its columns: {present}")
 
 
 def _check_size(file: SourceFile) -> None:

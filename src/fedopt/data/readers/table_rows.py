@@ -166,7 +166,8 @@ def read_rows(file: SourceFile, columns: TableColumns, features: Sequence[str]) 
     for batch in read_batches(file, list(dict.fromkeys([*wanted, names[-1]])), delimiter):
         if batch.num_rows:
             lines = np.arange(first, first + batch.num_rows)
-            yield TableRows(file, batch, lines, _as_text(batch.column(columns.client)))
+            clients = compute.utf8_trim_whitespace(_as_text(batch.column(columns.client)))
+            yield TableRows(file, batch, lines, clients)
             first += batch.num_rows
             last_cell = batch.column(names[-1])[-1].as_py()
     if file.format != "parquet" and first > 2 and "\n" in last_cell and not ends_with_quote(file):

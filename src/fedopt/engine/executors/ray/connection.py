@@ -105,17 +105,18 @@ def _connect(ray: Any, address: str, runtime_env: dict[str, Any] | None) -> None
         )
     with _interface(ray, loopback=False):
         found = _find(ray, address)
-    failure = _ask(found)
+    name = found if address == "auto" else address  # Ray replaces 127.0.0.1 by another address
+    failure = _ask(found, name)
     with _interface(ray, loopback=failure is not None):
         if failure is not None:  # a cluster that listens on the loopback interface only
             found = _find(ray, address)
-            if _ask(found) is not None:
+            if _ask(found, name) is not None:
                 raise failure
         try:
             ray.init(found, log_to_driver=False, logging_level=logging.CRITICAL, runtime_env=runtime_env)
         except Exception as error:
             ray.shutdown()
-            raise _connection_error(found, error) from error
+            raise _connection_error(name, error) from error
 
 
 def _find(ray: Any, address: str) -> str:
@@ -135,8 +136,11 @@ def _find(ray: Any, address: str) -> str:
     return str(found)
 
 
-def _ask(address: str) -> ClusterError | None:
-    """Check in a few seconds that a gRPC server answers. Ray itself waits for more than a minute."""
+def _ask(address: str, name: str) -> ClusterError | None:
+    """Check in a few seconds that a gRPC server answers. Ray itself waits for more than a minute.
+
+    Messages contain `name`, the address as the user wrote it.
+    """
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), _SECONDS_TO_ANSWER) as connection:
@@ -145,11 +149,11 @@ def _ask(address: str) -> ClusterError | None:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or "no answer"
         return ClusterError(
-            f"no Ray cluster answers at {address} ({reason}); check `ray status` on its head node",
-            address=address,
+            f"no Ray cluster answers at {name} ({reason}); check `ray status` on its head node",
+            address=name,
         )
     if len(answer) < 4 or answer[3] != _SETTINGS_TYPE:
-        return ClusterError(f"{address} is not the address of a Ray cluster", address=address)
+        return ClusterError(f"{name} is not the address of a Ray cluster", address=name)
     return None
 
 
@@ -174,12 +178,21 @@ def _connection_error(address: str, error: Exception) -> ClusterError:
 
 def _check_present_connection(ray: Any, address: str | None) -> None:
     present = ray.get_runtime_context().gcs_address
-    if address not in (None, "auto", present):
+    if address not in (None, "auto") and not _is_same_address(ray, str(address), present):
         raise ClusterError(
             f"this program is connected to the Ray cluster at {present}, not to {address}; leave the address "
             "out, or call ray.shutdown() first",
             address=str(address),
         )
+
+
+def _is_same_address(ray: Any, first: str, second: str) -> bool:
+    """Whether two addresses are equal when localhost and 127.0.0.1 are replaced by this node's address."""
+    with _interface(ray, loopback=False):
+        try:
+            return _find(ray, first) == _find(ray, second)
+        except ClusterError:
+            return False
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import add_client
 from fedopt.engine.executors.ray.attempts import MAX_DEATHS, Attempts, PieceTimes
 from fedopt.engine.executors.ray.connection import connected, import_ray
+from fedopt.engine.executors.ray.nodes import describe_failure
 from fedopt.engine.executors.ray.pieces import Piece, split_blocks, split_cohort, split_evaluation
 from fedopt.engine.executors.ray.slot import to_arrays, to_vectors
 from fedopt.engine.executors.ray.slots import SlotHandle, Slots
@@ -178,13 +179,13 @@ class RayExecutor:
         """Wait for slots and record their answers. Forget slots that have died."""
         ray, slots = import_ray(), self._slots
         assert slots is not None
+        slots.use_new_nodes()
         slots.poll()
-        if not slots.handles:
+        if not slots.ready:  # other slots may never load: their CPUs may be used by other jobs
             slots.await_one()
             return
         running = {handle.task: handle for handle in slots.handles if handle.task is not None}
         if not running:
-            time.sleep(_SECONDS_BETWEEN_CHECKS)  # until a new slot is ready
             return
         done, _ = ray.wait(list(running), timeout=_SECONDS_BETWEEN_CHECKS)
         for task in done:
@@ -193,7 +194,8 @@ class RayExecutor:
             try:
                 answer = ray.get(task)
             except ray.exceptions.RayTaskError as error:
-                answer = WorkerError(f"a worker on node {handle.node.name} failed: {one_line(error)}")
+                answer = WorkerError(f"a worker on node {handle.node.name} failed: {describe_failure(error)}")
+                answer.__cause__ = error
             except ray.exceptions.RayError:  # the actor, its node or its result is lost
                 slots.remove(handle)
                 fatal = attempts.lose(handle.number) if belongs else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
+from fedopt.engine.worker import one_line
 from fedopt.errors import ClusterError
 from fedopt.version import __version__
 
@@ -57,6 +59,12 @@ def differences(here: Environment, there: Environment) -> list[str]:
         for name, own, other in zip(Environment._fields, here, there, strict=True)
         if own != other
     ]
+
+
+def describe_failure(error: Exception) -> str:
+    """Describe an exception of Ray on one line: by its cause on the node, and without colours."""
+    cause = getattr(error, "cause", None)
+    return re.sub(r"\x1b\[[0-9;]*m", "", one_line(cause if isinstance(cause, Exception) else error))
 
 
 def node_error(problems: Mapping[str, Iterable[str]]) -> ClusterError:

@@ -57,7 +57,10 @@ class Slot:
         try:
             [problem] = import_ray().get(references)
         except Exception as error:  # a module that this node cannot import
-            return WorkerError(f"this node cannot import part of the problem: {one_line(error)}")
+            return WorkerError(
+                f"this node cannot import part of the problem: {one_line(error)}; install the module on all "
+                "nodes, or send it with ray.init(runtime_env={'working_dir': '.'})"
+            )
         try:
             federation = problem.federation()
             self._executor.load(problem, federation, sample)

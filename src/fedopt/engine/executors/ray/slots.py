@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,20 +13,22 @@ from typing import Any
 from fedopt.engine.executors.ray.attempts import Attempts
 from fedopt.engine.executors.ray.nodes import (
     Node,
+    describe_failure,
     differences,
     live_nodes,
     node_error,
     read_environment,
 )
 from fedopt.engine.executors.ray.slot import Slot
-from fedopt.engine.worker import one_line
 from fedopt.engine.worker_server import ENVIRONMENT
 from fedopt.errors import ClusterError, ConfigError, FedoptError, WorkerError
 from fedopt.files import Log, no_log
 
 _SECONDS_TO_START = 120.0  # for the first slot
 _SECONDS_FOR_OTHERS = 30.0  # after the first one
+_SECONDS_BEFORE_MESSAGE = 10.0  # about slots that have not started
 _SECONDS_BETWEEN_CHECKS = 1.0  # for nodes that join
+_MAX_DEATHS_WHILE_LOADING = 3  # per node; then it is not used
 
 
 @dataclass(eq=False)
@@ -39,6 +42,7 @@ class SlotHandle:
     loading: Any = None  # reference to the answer of `load`; None once the slot is ready
     task: Any = None  # reference to the result of the current piece
     attempts: Attempts | None = None  # to which the piece belongs
+    is_late: bool = False  # whether a problem was started without this slot
 
     @property
     def is_idle(self) -> bool:
@@ -55,6 +59,7 @@ class Slots:
         self._handles: list[SlotHandle] = []
         self._next_number = 0
         self._refused: set[str] = set()  # nodes that differ from this process
+        self._deaths = Counter[Node]()  # of slots that were loading the problem
         self._last_check = -_SECONDS_BETWEEN_CHECKS
         self._problem: tuple[Any, ...] = ()
         self._checksum: str | None = None
@@ -78,6 +83,7 @@ class Slots:
         self._problem = ([problem], sample)  # Ray does not open references in a list
         self._checksum = checksum
         self._refused.clear()
+        self._deaths.clear()
         for handle in self._handles:
             handle.loading = handle.actor.load.remote(*self._problem)
         self._last_check = -_SECONDS_BETWEEN_CHECKS
@@ -135,16 +141,33 @@ class Slots:
     def _await_slots(self) -> dict[Node, FedoptError | list[str]]:
         """Wait until all slots are ready. Go on without slots that do not start. Return what is wrong."""
         problems: dict[Node, FedoptError | list[str]] = {}
-        deadline = time.monotonic() + _SECONDS_TO_START
-        while any(handle.loading is not None for handle in self._handles):
-            if time.monotonic() > deadline:
+        began = time.monotonic()
+        deadline, message = began + _SECONDS_TO_START, began + _SECONDS_BEFORE_MESSAGE
+        while loading := self._awaited():
+            now = time.monotonic()
+            if now > deadline:
                 break
+            if now > message:
+                self.log(f"waiting for {len(loading)} of {len(self._handles)} workers of the Ray cluster")
+                message = deadline
             problems |= self._poll(timeout=1.0)
             if self.ready:
                 deadline = min(deadline, time.monotonic() + _SECONDS_FOR_OTHERS)
         if not self.ready and not problems:
             raise self._no_slots()
+        if loading and not problems:
+            self.log(
+                f"{len(loading)} of {len(self._handles)} workers of the Ray cluster have not started; going "
+                "on without them. Their CPUs may be used by other jobs, see `ray status`"
+            )
+        for handle in loading:
+            handle.is_late = True
         return problems
+
+    def _awaited(self) -> list[SlotHandle]:
+        """Return the slots that a new problem waits for. If one is ready, late ones are not awaited again."""
+        loading = [handle for handle in self._handles if handle.loading is not None]
+        return [handle for handle in loading if not handle.is_late] if self.ready else loading
 
     def poll(self) -> None:
         """Make slots that have loaded the problem ready. Refuse nodes that differ."""
@@ -163,19 +186,23 @@ class Slots:
             try:
                 problem = self._problem_of(handle)
             except self._ray.exceptions.RayActorError as error:
-                if error.actor_init_failed:  # otherwise the node or the process has died
-                    problems[handle.node] = [f"its worker does not start: {one_line(error)}"]
                 self.remove(handle)
+                if error.actor_init_failed:
+                    problems[handle.node] = [f"its worker does not start: {describe_failure(error)}"]
+                    continue
+                self._deaths[handle.node] += 1  # the process or its node
+                if self._deaths[handle.node] == _MAX_DEATHS_WHILE_LOADING:
+                    problems[handle.node] = ["its workers died while they loaded the problem"]
                 continue
             except self._ray.exceptions.RayError as error:
-                problems[handle.node] = [f"its worker does not start: {one_line(error)}"]
+                problems[handle.node] = [f"its worker does not start: {describe_failure(error)}"]
                 self.remove(handle)
                 continue
             if problem:
                 problems[handle.node] = problem
                 self.remove(handle)
             else:
-                handle.loading = None
+                handle.loading, handle.is_late = None, False
         return problems
 
     def _problem_of(self, handle: SlotHandle) -> FedoptError | list[str] | None:
@@ -212,6 +239,12 @@ class Slots:
             time.sleep(0.1)
 
     def _no_slots(self) -> WorkerError:
+        if self._deaths:
+            nodes = ", ".join(sorted(node.name for node in self._deaths))
+            return WorkerError(
+                f"the workers on {nodes} of the Ray cluster died while they loaded the problem, possibly out "
+                "of memory; use fewer workers per node, or look for a crash with executor='serial'"
+            )
         return WorkerError(
             f"no worker of the Ray cluster started within {_SECONDS_TO_START:.0f} seconds; its CPUs may be "
             "used by other jobs, see `ray status`"
