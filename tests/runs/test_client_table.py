@@ -72,9 +72,9 @@ Usage = namedtuple("Usage", "total used free")
 def test_run_is_refused_before_round_0_if_rows_do_not_fit_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Visited: 24 (1 - (3/4)^5) = 18 clients of 848 bytes each, and more while rounds are running."""
+    """Visited: 24 (1 - (3/4)^5) = 18.3 clients of 848 bytes, and 12 rows of two checkpoints: 26 kB."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**9, 10**9 - 15_000, 15_000))
-    with pytest.raises(RunError, match=r"18 clients needs .* GB.*disk") as caught:
+    with pytest.raises(RunError, match=r"18 clients needs 26 KB, and .* has 15 KB;.*disk") as caught:
         train("scaffold", tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert (read_lines(tmp_path / "run"), read_info(tmp_path / "run")["status"]) == ([], "failed")

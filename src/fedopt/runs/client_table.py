@@ -23,6 +23,7 @@ from fedopt.documents import read_regular_file
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.errors import DiskError, RunDirectoryError
 from fedopt.files import disk_errors, open_without_links, sync
+from fedopt.formatting import format_count
 from fedopt.runs.config import Config
 
 RowChecksums = Mapping[str, str]  # file name -> SHA-256
@@ -189,7 +190,7 @@ def check_disk(directory: Path, config: Config, d: int, keeps: int, population: 
     if needed > free:
         raise DiskError(
             f"the state of about {_expected_clients(config, population):,.0f} clients needs "
-            f"{needed / 1e9:.1f} GB, and {directory} has {free / 1e9:.1f} GB; use a larger disk or "
+            f"{format_count(int(needed))}B, and {directory} has {format_count(free)}B; use a larger disk or "
             "fewer rounds",
             path=directory,
         )

@@ -27,9 +27,10 @@ def _has_user_modules(directory: Path) -> bool:
     installed = (Path(sys.prefix).resolve(), Path(fedopt.__file__).resolve().parent)
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file is None or name == "__main__":  # functions of the main program are sent by value
+        if file is None or name in ("__main__", "__mp_main__"):  # its functions are sent by value
             continue
         path = Path(file).resolve()
-        if path.is_relative_to(directory) and not any(path.is_relative_to(other) for other in installed):
+        is_inside = path.is_relative_to(directory) and path.is_file()  # torch.ops names a file "_ops.py"
+        if is_inside and not any(path.is_relative_to(other) for other in installed):
             return True
     return False
