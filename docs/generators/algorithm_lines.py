@@ -110,8 +110,8 @@ LINES = (
 
 def list_lines() -> str:
     """Return a table of Algorithm 2 and its code. Every quoted line must occur once in its file."""
-    rows = [(line.number, line.paper, f"`{_quote(line)}`", f"`{line.file}`") for line in LINES]
-    return format_table(("line", "Algorithm 2", "fedopt", "file"), *rows)
+    rows = [(line.number, line.paper, f"`{_quote(line)}`<br>{line.file}") for line in LINES]
+    return format_table(("line", "Algorithm 2", "fedopt"), *rows)
 
 
 def _quote(line: Line) -> str:
