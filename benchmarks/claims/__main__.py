@@ -1,4 +1,4 @@
-"""Run what is missing, store results, write the page: python -m claims {list,run,collect,verify,page}."""
+"""Run what is missing, store results, write the page: python -m claims list|run|collect|verify|page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from claims.runner import collect, is_complete, run_missing, verify
 def main() -> int:
     """Parse the command line and run one command."""
     parser = argparse.ArgumentParser(prog="python -m claims", description=__doc__)
-    parser.add_argument("command", choices=("list", "run", "collect", "verify", "page"))
+    parser.add_argument("command", choices=("list", "run", "collect", "verify", "estimate", "page"))
     parser.add_argument("--only", default="", help="regular expression for the names of entries")
     parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="directory of data and runs")
     parser.add_argument("--commit", default="", help="collect: the version that computed the runs")
@@ -26,6 +26,11 @@ def main() -> int:
         from claims.page import write_page  # imports matplotlib
 
         print(write_page(load_results()))
+        return 0
+    if options.command == "estimate":
+        from claims.times import store_estimates
+
+        print(store_estimates(load_results(), options.work))
         return 0
     if options.command == "run":
         return 1 if run_missing(options.work, options.only, _log) else 0

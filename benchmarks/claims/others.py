@@ -9,13 +9,14 @@ from claims.plan import GRID, POPULATIONS, REPEATED, REPEATED_WITH, TAU, TUNING_
 from claims.results import Results, mean_train_loss, value_at
 from claims.section import Section, curve_figure, difference, finished, mean_interval
 from claims.selection import joined_records, method_grids
-from fedopt.analysis.heatmap import RateGrid, RateTrial
+from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.runs.records import RunRecord
 from fedopt.tuning.searches import REDUCTION, plan_rungs
 
 SLOW = ("fedadam", "fedyogi")
+HEAT_MAP_TAU = 1e-3
 
 
 def scaffold(results: Results) -> Section:
@@ -150,7 +151,7 @@ def _variants_table(results: Results, grids: dict[str, RateGrid]) -> str:
         trials = [
             t
             for t in (grids[method].trials if method in grids else ())
-            if t.client_lr == 100 and t.tau == 1e-3 and 0.09 < t.server_lr < 3.3
+            if t.client_lr == 100 and t.tau == HEAT_MAP_TAU and 0.09 < t.server_lr < 3.3
         ]
         cells = [_best_text(trials)]
         for name in columns.values():
@@ -167,23 +168,38 @@ def _best_text(trials: Sequence[RateTrial]) -> str:
 
 
 def _halving_table(grids: dict[str, RateGrid]) -> str:
+    """Compare the choice of the full grid with those of halving, by the training losses at the rungs."""
     rungs = plan_rungs(10**6, TUNING_ROUNDS)
     rows = []
-    for method in ("fedadagrad", *SLOW, "fedavg"):
-        trials = [t for t in (grids[method].trials if method in grids else ()) if not t.state]
-        cells, kept, pool = [], True, trials
-        final = grids[method].selected_by_papers_rule if method in grids else None
-        for rung in rungs:
-            scores = {t.point: mean_train_loss(t.group.records[0], rung) for t in pool}
-            known = sorted((s, point) for point, s in scores.items() if s is not None)
-            if final is None or not known or not kept:
-                cells.append(ABSENT)
-                continue
-            place = [point for _, point in known].index(final.point) + 1
-            keep = -(-len(pool) // REDUCTION)
-            kept = place <= keep or rung == rungs[-1]
-            cells.append(f"{place} of {len(pool)}" + ("" if kept else ", dropped"))
-            chosen = {point for _, point in known[:keep]}
-            pool = [t for t in pool if t.point in chosen]
-        rows.append([METHOD_NAMES[method], final.point if final else ABSENT, *cells])
-    return markdown.table(["", "finally best trial", *(f"round {rung}" for rung in rungs)], rows)
+    for method in ("fedadagrad", *SLOW, "fedavgm", "fedavg"):
+        trials = [
+            t
+            for t in (grids[method].trials if method in grids else ())
+            if t.train_loss is not None and not t.state and t.tau in (None, HEAT_MAP_TAU)
+        ]
+        if trials:
+            best = _halve(trials, rungs[-1:])
+            places = [str(_order(trials, rung).index(best) + 1) for rung in rungs[:-1]]
+            chosen = [_halve(trials, rungs[first:]) for first in (0, 2)]
+            texts = [f"{_rates_text(t)}: {(t.value or 0) * 100:.1f}" for t in (best, *chosen)]
+            rows.append([METHOD_NAMES[method], str(len(trials)), texts[0], *places, *texts[1:]])
+    header = ["", "trials", "full grid", *(f"place at round {rung}" for rung in rungs[:-1])]
+    header += [f"halving from round {rungs[first]}" for first in (0, 2)]
+    return markdown.table(header, rows)
+
+
+def _order(trials: Sequence[RateTrial], round: int) -> list[RateTrial]:
+    """Sort trials by the mean training loss up to a round."""
+    losses = {trial.point: mean_train_loss(trial.group.records[0], round) for trial in trials}
+    return sorted(trials, key=lambda trial: losses[trial.point] or float("inf"))
+
+
+def _halve(trials: Sequence[RateTrial], rungs: Sequence[int]) -> RateTrial:
+    """Return the trial that successive halving with these rungs selects."""
+    for rung in rungs[:-1]:
+        trials = _order(trials, rung)[: -(-len(trials) // REDUCTION)]
+    return _order(trials, rungs[-1])[0]
+
+
+def _rates_text(trial: RateTrial) -> str:
+    return f"{log10(trial.client_lr):g}, {log10(trial.server_lr):g}".replace("-", "−")

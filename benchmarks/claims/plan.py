@@ -66,14 +66,14 @@ def plan_entries(results: Results) -> list[Entry]:
     return [
         *_so_lr_grids(),
         *_repeatability(),
-        *_scaffold(),
-        *_so_lr_tau(),
         *_padding(),
+        *_so_lr_full_length(results, (0,)),
         *_so_lr_explanations(),
-        *_so_lr_tuned(results),
+        *_scaffold(),
         *_digits((0,)),
         *_shakespeare(),
         *_so_lr_synthetic(),
+        *_so_lr_full_length(results, range(1, BEST_POINTS)),
         *_digits(range(1, SEEDS)),
         *_shakespeare_long(),
         *_later(),
@@ -99,11 +99,8 @@ def _so_lr_grids() -> list[Entry]:
     return [
         _so_lr_sweep(f"{GRID}_coarse", tuned, "client_lr=0:3:1, server_lr=-2:1:1, tau=-3"),
         _so_lr_sweep(f"{GRID}_middle", tuned, "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-3"),
+        _so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1"),
     ]
-
-
-def _so_lr_tau() -> list[Entry]:
-    return [_so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1")]
 
 
 def _so_lr_explanations() -> list[Entry]:
@@ -118,14 +115,16 @@ def _so_lr_explanations() -> list[Entry]:
     return [_so_lr_sweep(f"so_lr/{name}", slow, grid, extra) for name, extra in changes.items()]
 
 
-def _so_lr_tuned(results: Results) -> list[Entry]:
-    """The best points of each method at full length with several seeds; first the best of every method."""
-    entries = []
-    for place in range(BEST_POINTS):
-        for method in OPTIMIZERS:
-            points = best_points(results, (f"{GRID}_coarse", f"{GRID}_middle", TAU), method, BEST_POINTS)
-            entries += [_so_lr_full(method, points[place])] if place < len(points) else []
-    return entries
+def _so_lr_full_length(results: Results, places: Iterable[int]) -> list[Entry]:
+    """The points of each method at these places by training loss, at full length with several seeds."""
+    grids = (f"{GRID}_coarse", f"{GRID}_middle", TAU)
+    points = {method: best_points(results, grids, method, BEST_POINTS) for method in OPTIMIZERS}
+    return [
+        _so_lr_full(method, points[method][place])
+        for place in places
+        for method in OPTIMIZERS
+        if place < len(points[method])
+    ]
 
 
 def _so_lr_full(method: str, trial: RateTrial) -> Entry:
@@ -219,12 +218,12 @@ POPULATIONS = {"small": 30, "large": 3000}  # clients, of which 10 take part in 
 
 def _scaffold() -> list[Entry]:
     """Both methods on a population that is revisited every three rounds, and on one that hardly is."""
-    settings = _sets({"client.epochs": 5, "eval.every": 20, "eval.last_every": 20, "checkpoint.every": 200})
+    settings = _sets({"client.steps": 20, "eval.every": 20, "eval.last_every": 20, "checkpoint.every": 200})
     return [
         Entry(
             f"scaffold/{name}",
             ("sweep", "synthetic_lr", "--algorithm", "fedavg,scaffold", "--rounds", "200")
-            + ("--grid", "client_lr=-3:-0.5:0.5, server_lr=0", "--seeds", "0:5", "--workers", "1")
+            + ("--grid", "client_lr=-2:-1:0.5, server_lr=0", "--seeds", "0:4", "--workers", "1")
             + ("--set", f"data.clients={clients}", *settings),
             60,
         )
