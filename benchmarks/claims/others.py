@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from claims import markdown, rules
 from claims.plan import GRID, POPULATIONS, REPEATED, REPEATED_WITH, TAU, TUNING_ROUNDS
-from claims.results import Results, mean_train_loss, value_at
+from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, curve_figure, difference, finished, mean_interval
 from claims.selection import joined_records, method_grids
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.runs.records import RunRecord
-from fedopt.tuning.searches import REDUCTION, plan_rungs
+from fedopt.tuning.searches import REDUCTION
 
 SLOW = ("fedadam", "fedyogi")
 HEAT_MAP_TAU = 1e-3
@@ -169,7 +169,7 @@ def _best_text(trials: Sequence[RateTrial]) -> str:
 
 def _halving_table(grids: dict[str, RateGrid]) -> str:
     """Compare the choice of the full grid with those of halving, by the training losses at the rungs."""
-    rungs = plan_rungs(10**6, TUNING_ROUNDS)
+    rungs = halving_rungs(TUNING_ROUNDS)
     rows = []
     for method in ("fedadagrad", *SLOW, "fedavgm", "fedavg"):
         trials = [

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fedopt.files import write_atomically
 from fedopt.runs.discover import find_runs, run_directories
 from fedopt.runs.records import RunRecord, count_rejected, flatten, number
-from fedopt.tuning.searches import plan_rungs
+from fedopt.tuning.searches import REDUCTION
 
 RESULTS = Path(__file__).parent / "results"
 DIGITS = 7  # significant digits of stored numbers
@@ -73,9 +73,18 @@ def compact_record(record: RunRecord, directory: Path) -> RunRecord:
     test = [
         _rounded({k: v for k, v in line.items() if k not in ("seconds", "split")}) for line in record.test
     ]
-    ends = {line["round"] for line in test} | {record.rounds, *plan_rungs(10**6, record.rounds)}
+    ends = {line["round"] for line in test} | {record.rounds, *halving_rungs(record.rounds)}
     train = [_rounded(line) for line in _average_intervals(record.train, sorted(ends))]
     return RunRecord(record.path.relative_to(directory), _rounded(info), flatten(record.config), train, test)
+
+
+def halving_rungs(rounds: int) -> list[int]:
+    """Return rounds at which successive halving may stop trials, from an 81st of all rounds on.
+
+    >>> halving_rungs(300)
+    [3, 11, 33, 100, 300]
+    """
+    return [rounds // REDUCTION**power for power in (4, 3, 2, 1, 0) if rounds // REDUCTION**power >= 2]
 
 
 def _average_intervals(lines: Sequence[Mapping[str, Any]], ends: Iterable[int]) -> list[dict[str, Any]]:

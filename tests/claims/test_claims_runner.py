@@ -13,7 +13,6 @@ import fedopt
 from claims import plan, results, runner
 from fedopt.analysis.run_numbers import run_numbers
 from fedopt.runs.records import read_run
-from fedopt.tuning.searches import plan_rungs
 
 SMALL = ("run", "synthetic_lr", "--rounds", "8", "--executor", "serial", "--set", "data.clients=4")
 SETTINGS = ("--set", "clients_per_round=2", "--set", "checkpoint.every=2")
@@ -45,7 +44,7 @@ def test_runner_resumes_a_killed_run_and_stores_its_numbers(only_entry: Path, tm
     assert run_numbers(record, None).train_loss == pytest.approx(original.info["train_loss"], rel=1e-6)
     assert results.mean_train_loss(record, 8) == pytest.approx(original.info["train_loss"], rel=1e-6)
     first = sum(line["loss"] for line in original.train[:2]) / 2
-    assert plan_rungs(10**6, 8)[0] == 2 and results.mean_train_loss(record, 2) == pytest.approx(first)
+    assert results.halving_rungs(8)[0] == 2 and results.mean_train_loss(record, 2) == pytest.approx(first)
     lines.clear()
     assert runner.run_missing(tmp_path, "", lines.append) == 0
     assert lines == []  # a complete entry does not run again
