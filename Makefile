@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all check format docs screenshots claims claims-page soak fuzz audit lock clean
+.PHONY: demo test test-all check format docs figures screenshots claims claims-page soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
 	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
@@ -32,7 +32,6 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 docs: $(INSTALLED)  ## Build the documentation site in site/
-	$(PIP) -c constraints.txt -e '.[docs]'
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'to read: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site'
@@ -40,6 +39,10 @@ docs: $(INSTALLED)  ## Build the documentation site in site/
 # Images of the pages for docs/pages.md: trains the demo, a sweep and a reproduction, minutes.
 screenshots: $(INSTALLED)
 	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
+
+# All figures of the documentation: screenshots, claims, and growth, which is measured again.
+figures: screenshots claims-page
+	$(BIN)/python benchmarks/growth.py --write docs/performance.md
 
 # The paper's claims: runs what has no result yet (hours, resumable), then writes docs/claims.md. The real data
 # must be imported to CLAIMS_WORK/data first; docs/claims.md has the commands.
