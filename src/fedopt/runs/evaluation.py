@@ -27,7 +27,7 @@ from fedopt.runs.build_problem import build_problem
 from fedopt.runs.client_table import read_statistics
 from fedopt.runs.cluster_sampling import choose_clients, ratio_half_width
 from fedopt.runs.config import Config
-from fedopt.runs.load import load
+from fedopt.runs.load import load_directory
 from fedopt.runs.metrics_log import finite_or_none
 from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
@@ -154,7 +154,7 @@ def evaluate_run(
     `task` is needed if the run was started with a task object.
     """
     with downloaded(run, checkpoints=True, clients=split == "train") as path:
-        loaded = load(path, None if task is None else task.model)
+        loaded = load_directory(path, task)
         task = task or find_task(loaded.config.task)
         fixed = FixedState(fixed_tensors(loaded.model))
         with _open_split(task, loaded.config, split) as (problem, name):

@@ -13,7 +13,7 @@ from fedopt.errors import RunDirectoryError
 from fedopt.files import write_atomically
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.evaluation import Evaluation
-from fedopt.runs.load import load
+from fedopt.runs.load import load_directory
 from fedopt.runs.model_card import example_form, model_card
 from fedopt.runs.records import read_run
 from fedopt.tasks import Task
@@ -35,7 +35,7 @@ def write_export(
         model: the module, if the task is not known.
         evaluation: the evaluation of the newest model of the run, for the card.
     """
-    loaded, record = load(run, model if task is None else task.model), read_run(run)
+    loaded, record = load_directory(run, task, model if task is None else None), read_run(run)
     missing = [key for key in ("metric", "data", "command", "fedopt") if key not in record.info]
     if missing:
         raise RunDirectoryError(f"{run / 'run.json'} is damaged: it has no {missing[0]!r}", path=run)

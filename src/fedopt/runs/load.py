@@ -23,7 +23,7 @@ from fedopt.runs.config import Config, read_config
 from fedopt.runs.fingerprint import read_fingerprint
 from fedopt.runs.remote_run import downloaded
 from fedopt.runs.weights import fresh_model
-from fedopt.tasks import TASKS, find_task
+from fedopt.tasks import TASKS, Task, find_task
 
 
 class LoadedRun(NamedTuple):
@@ -65,10 +65,19 @@ def load(
         (1, True)
     """
     with downloaded(parse_location(run), checkpoints=True) as path:
-        return _load(path, model, round)
+        return load_directory(path, model=model, round=round)
 
 
-def _load(path: Path, model: nn.Module | Callable[[], nn.Module] | None, round: int | None) -> LoadedRun:
+def load_directory(
+    path: Path,
+    task: Task | None = None,
+    model: nn.Module | Callable[[], nn.Module] | None = None,
+    round: int | None = None,
+) -> LoadedRun:
+    """Load a checkpoint of a run directory. `task` is needed if the run was started with a task object.
+
+    The task builds the model with the settings of the run. `model` replaces it.
+    """
     config_file = path / "config.toml"
     if not config_file.is_file():
         raise RunDirectoryError(
@@ -76,14 +85,14 @@ def _load(path: Path, model: nn.Module | Callable[[], nn.Module] | None, round: 
         )
     config = read_config(config_file)
     if model is None:
-        if config.task not in TASKS and not is_reference(config.task):
+        if task is None and config.task not in TASKS and not is_reference(config.task):
             raise ModelError(
                 f"{path} does not contain the code of your task {config.task!r}; pass model= to fedopt.load, "
                 "task= to fedopt.evaluate and fedopt.export, or --task module:name on the command line",
                 what="model",
             )
         try:
-            model = fresh_model(find_task(config.task), config)
+            model = fresh_model(task or find_task(config.task), config)
         except TypeError as error:
             raise RunDirectoryError(
                 f"{config_file} does not fit the model of {config.task} ({error}); restore it", path=path
