@@ -24,7 +24,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 torch.set_num_threads(1)  # more threads would compete for the same cores
 
 # In tests/support.
-pytest_plugins = ["bench_fixtures", "data_fixtures", "object_store", "ray_fixtures", "tuning_fixtures"]
+pytest_plugins = [
+    "bench_fixtures",
+    "data_fixtures",
+    "object_store",
+    "ray_fixtures",
+    "tuning_fixtures",
+    "wheel_environment",
+]
 
 
 @pytest.fixture(scope="session")
