@@ -4,17 +4,10 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all check format docs figures screenshots claims claims-page soak fuzz audit lock clean
+.PHONY: demo test test-all check format docs figures dist screenshots claims claims-page soak fuzz audit lock clean
 
-demo: $(INSTALLED)  ## Train six federated optimizers on a small federation and write a report
-	$(BIN)/fedopt compare emnist_cr --algorithms fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold \
-	  --rounds $(DEMO_ROUNDS) --out demo $(DEMO_SET)
-
-# 100 writers, 10 a round: SCAFFOLD meets each client again every ten rounds. Fewer steps than a whole
-# epoch keep the demonstration short.
-DEMO_ROUNDS ?= 20
-DEMO_SET ?= --set data.clients=100 --set client.steps=4 --set eval.every=4 --set eval.last_every=4 \
-  --set eval.sample=1000
+demo: $(INSTALLED)  ## Compare five federated optimizers on sparse and dense data and write demo/index.html
+	$(BIN)/python examples/demo.py --out demo
 
 test: check  ## Lint, type-check and test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -q -m "not slow"
@@ -35,6 +28,10 @@ docs: $(INSTALLED)  ## Build the documentation site in site/
 	$(BIN)/python docs/generate.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'to read: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site'
+
+dist: $(INSTALLED)  ## Build the wheel and the source distribution in dist/
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
 
 # Images of the pages for docs/pages.md: trains the demo, a sweep and a reproduction, minutes.
 screenshots: $(INSTALLED)
@@ -86,4 +83,4 @@ endif
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo
+	rm -rf $(VENV) demo dist

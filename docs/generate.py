@@ -18,6 +18,7 @@ from generators.registries import describe_other_tasks, describe_paper_tasks, li
 GENERATORS = {
     "settings": describe_paper_tasks,
     "other tasks": describe_other_tasks,
+    "own_model": lambda: embed_example("own_model.py"),
     "quickstart": lambda: embed_example("quickstart.py"),
     "my_algorithm": lambda: embed_example("my_algorithm.py"),
     "algorithms": list_algorithms,

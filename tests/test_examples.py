@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import importlib
+import json
 import os
 import re
 import subprocess
@@ -46,6 +49,47 @@ def test_my_algorithm_beats_fedavg_with_rare_features(tmp_path: Path) -> None:
     assert list(accuracy) == ["fedavg", "fedsign"]
     assert accuracy["fedsign"] > accuracy["fedavg"] + 0.03
     assert accuracy["fedavg"] > 0.8  # the baseline is well tuned
+
+
+def test_readme_shows_own_model() -> None:
+    # tests/test_package.py runs the Python of the README: that of own_model.py.
+    code = (EXAMPLES / "own_model.py").read_text()
+    assert code in (EXAMPLES.parent / "README.md").read_text()
+
+
+def last_accuracies(run: Path) -> list[float]:
+    """The last accuracy of each seed, from the recorded metrics."""
+    files = sorted(run.glob("seed-*/metrics.jsonl"))
+    return [json.loads(file.read_text().splitlines()[-1])["accuracy"] for file in files]
+
+
+def test_demo_page_begins_with_the_measured_margins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two methods, two seeds and one round of small tasks instead of demo.py's own comparisons."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    demo = importlib.import_module("demo")
+    config = {"data.clients": 4, "clients_per_round": 2, "client.steps": 2, "eval.last_every": 1}
+    parts = [
+        part._replace(task=task, rounds=1, config=config, executor="serial")
+        for part, task in zip(demo.PARTS, ("synthetic_lr", "synthetic_mlp"), strict=True)
+    ]
+    for name, value in {"PARTS": parts, "ALGORITHMS": ["fedavg", "fedadagrad"], "SEEDS": range(2)}.items():
+        monkeypatch.setattr(demo, name, value)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--out", str(tmp_path)])
+    demo.main()
+    page = html.unescape((tmp_path / "index.html").read_text()).replace("\xa0", " ")
+    lead = re.search(r'<p class="lead">(.*?)</p>', page)
+    assert lead and capsys.readouterr().out.startswith(lead.group(1))
+    for part in parts:
+        fedavg, fedadagrad = (
+            last_accuracies(tmp_path / part.task / name) for name in ("fedavg", "fedadagrad")
+        )
+        first, second = (100 * (b - a) for a, b in zip(fedavg, fedadagrad, strict=True))
+        half_width = 12.706 * abs(first - second) / 2  # Student's t with one degree of freedom
+        assert f"{abs(first + second) / 2:.1f} ± {half_width:.1f} points accuracy" in lead.group(1)
+        assert f'href="{part.task}/report.html"' in page and (tmp_path / part.task / "report.html").is_file()
+    assert "FedAdagrad" in (tmp_path / "demo.svg").read_text()
 
 
 @pytest.mark.parametrize("example", ["quickstart.py", "my_algorithm.py"])
