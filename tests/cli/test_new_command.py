@@ -36,7 +36,8 @@ def test_tests_of_the_project_pass(project: Path) -> None:
 def test_commands_of_the_readme_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     monkeypatch.syspath_prepend(project)
-    lines = [line.strip() for line in (project / "README.md").read_text().splitlines()]
+    text = (project / "README.md").read_text().replace("--rounds 40", "--rounds 3")  # its tests run 40
+    lines = [line.strip() for line in text.splitlines()]
     commands = [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("fedopt ")]
     assert [words[0] for words in commands] == ["run", "resume", "eval", "export", "compare", "sweep"]
     for words in commands:

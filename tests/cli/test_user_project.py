@@ -14,6 +14,8 @@ from user_project import SETTINGS, Project, write_project
 
 from fedopt.errors import UserCodeError
 
+pytestmark = pytest.mark.xdist_group("user project")  # one process of the test session creates the project
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:

@@ -24,6 +24,7 @@ from fedopt.reproduction.scales import PAPER, SMALL
 from fedopt.tuning.runner import run_trials
 from fedopt.tuning.trials import Trial
 
+pytestmark = pytest.mark.xdist_group("reproduction")  # one process of the test session reproduces
 Usage = namedtuple("Usage", "total used free")
 
 

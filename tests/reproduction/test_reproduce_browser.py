@@ -18,6 +18,8 @@ TASK = "emnist_cr"
 NAMES = ("performance", "learning_rates", "tau_values", "decay", "datasets", "curves_emnist_cr")
 NAMES += ("heatmaps_emnist_cr", "server_rates", "tau")
 
+pytestmark = pytest.mark.xdist_group("reproduction page")  # one process of the test session writes it
+
 
 def accuracy(run: PlannedRun) -> float | None:
     rate = run.point["client_lr"]

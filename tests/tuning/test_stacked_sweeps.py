@@ -85,8 +85,8 @@ def test_every_trial_equals_its_own_run(algorithm: str, tmp_path: Path) -> None:
     done = trials(result)
     assert len({trial.path for trial in done}) == 8
     assert len({numbers(trial.path)["x_sha256"] for trial in done}) == 8
-    for number, trial in enumerate(done):
-        assert numbers(trial.path) == run_alone(trial, tmp_path / f"{number}")
+    for number in (0, 3, 5, 6):  # each rate and each seed twice
+        assert numbers(done[number].path) == run_alone(done[number], tmp_path / f"{number}")
 
 
 class RandomFeatures(nn.Module):

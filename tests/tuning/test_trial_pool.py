@@ -80,8 +80,10 @@ def test_killed_search_continues_with_the_same_decisions_on_other_workers(
     assert run_command_of(best, tmp_path / "alone")["x_sha256"] == read_info(best)["x_sha256"]
 
 
-@pytest.mark.parametrize("moment", ["while workers start", "while trials run"])
-@pytest.mark.parametrize("search", ["grid", "optuna"])
+@pytest.mark.parametrize(
+    ("search", "moment"),
+    [("grid", "while workers start"), ("grid", "while trials run"), ("optuna", "while trials run")],
+)
 def test_interrupt_exits_with_130_and_leaves_no_process(tmp_path: Path, moment: str, search: str) -> None:
     out = tmp_path / "interrupted"
     words = sweep_words("--out", out, "--workers", "1", "--search", search, grid="client_lr=1|2", rounds=5000)

@@ -178,38 +178,43 @@ def test_tags_depend_on_words() -> None:
     assert learned > 0.5
 
 
-def federated_recall(adaptive: bool, rounds: int) -> float:
-    """Recall at 5 of logistic regression with ten users per round and one batch of at most 100 each.
+def federated_recalls(rounds: int) -> tuple[float, float]:
+    """Recall at 5 of logistic regression with FedAvg and FedAdagrad, ten users per round, one batch of each.
 
-    The rates are the paper's best: client 10^2 for both; server 10^0 for FedAvg, 10^1 with tau 10^-2 for
-    FedAdagrad (Algorithm 2).
+    A batch has at most 100 examples. The rates are the paper's best: client 10^2 for both; server 10^0 for
+    FedAvg, 10^1 with tau 10^-2 for FedAdagrad (Algorithm 2).
     """
-    x = np.zeros((10_001, 500), dtype=np.float32)  # the bias is the last row
-    v = np.full_like(x, 1e-4)
+    fedavg, fedadagrad = (np.zeros((10_001, 500), dtype=np.float32) for _ in range(2))  # last row: bias
+    v = np.full_like(fedadagrad, 1e-4)
     users = np.random.default_rng(0).permutation(342_477)
     for t in range(rounds):
-        delta, total = np.zeros_like(x), 0
-        for client in users[10 * t : 10 * t + 10].tolist():
-            words, tags = bags("train", client, 100)
-            n = len(tags)
-            used = np.append(words.any(axis=0), True)
-            inputs = np.append(words, np.ones((n, 1), dtype=np.float32), axis=1)[:, used]
-            error = 1.0 / (1.0 + np.exp(-inputs @ x[used])) - tags
-            delta[used] -= n * 100.0 * (inputs.T @ error) / 500
-            total += n
-        delta /= total
-        if adaptive:
-            v += delta**2
-            x += 10.0 * delta / (np.sqrt(v) + 0.01)
-        else:
-            x += delta
+        batches = [bags("train", client, 100) for client in users[10 * t : 10 * t + 10].tolist()]
+        fedavg += mean_delta(fedavg, batches)
+        delta = mean_delta(fedadagrad, batches)
+        v += delta**2
+        fedadagrad += 10.0 * delta / (np.sqrt(v) + 0.01)
     words, tags = posts_of_test_users()
-    return recall_at_5(words @ x[:-1] + x[-1], tags)
+    a, b = (recall_at_5(words @ x[:-1] + x[-1], tags) for x in (fedavg, fedadagrad))
+    return a, b
+
+
+def mean_delta(x: Floats, batches: list[tuple[Floats, Floats]]) -> Floats:
+    """Mean of the clients' updates after one step, weighted by their examples."""
+    delta, total = np.zeros_like(x), 0
+    for words, tags in batches:
+        n = len(tags)
+        used = np.append(words.any(axis=0), True)
+        inputs = np.append(words, np.ones((n, 1), dtype=np.float32), axis=1)[:, used]
+        error = 1.0 / (1.0 + np.exp(-inputs @ x[used])) - tags
+        delta[used] -= n * 100.0 * (inputs.T @ error) / 500
+        total += n
+    return delta / np.float32(total)
 
 
 def test_fedadagrad_beats_fedavg_on_sparse_gradients() -> None:
     """The margin of ten points of recall at 5 was fixed before the measurement."""
-    assert federated_recall(adaptive=True, rounds=15) > federated_recall(adaptive=False, rounds=15) + 0.10
+    fedavg, fedadagrad = federated_recalls(rounds=15)
+    assert fedadagrad > fedavg + 0.10
 
 
 def test_next_word_depends_on_the_previous_word() -> None:

@@ -53,11 +53,11 @@ def test_configuration_records_the_device_of_vectorised_runs_only() -> None:
 
 def test_vectorised_run_has_its_own_configuration_and_similar_results(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    plain = command("run", "emnist_cr", "--executor", "serial", "--json", "--out", out, *QUICK)
-    refused = command("run", "emnist_cr", "--executor", "vectorised", "--out", out, *QUICK)
+    plain = command("run", "synthetic_lr", "--executor", "serial", "--json", "--out", out, *QUICK)
+    refused = command("run", "synthetic_lr", "--executor", "vectorised", "--out", out, *QUICK)
     assert refused.code == 2 and "vectorised is None there and 'cpu' here" in refused.err
     stacked = command(
-        "run", "emnist_cr", "--executor", "vectorised", "--json", "--out", tmp_path / "v", *QUICK
+        "run", "synthetic_lr", "--executor", "vectorised", "--json", "--out", tmp_path / "v", *QUICK
     )
     one, other = (json.loads(done.out) for done in (plain, stacked))
     assert one["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
@@ -68,7 +68,7 @@ def test_vectorised_run_has_its_own_configuration_and_similar_results(tmp_path: 
 
 def test_runs_of_a_vectorised_comparison_record_their_command(tmp_path: Path) -> None:
     done = command(
-        *("compare", "emnist_cr", "--algorithms", "fedavg,fedadam", "--executor", "vectorised"),
+        *("compare", "synthetic_lr", "--algorithms", "fedavg,fedadam", "--executor", "vectorised"),
         *("--json", "--out", tmp_path, *QUICK),
     )
     assert done.code == 0, done.err
@@ -82,7 +82,7 @@ def test_api_accepts_a_device() -> None:
     settings = {"data.clients": 3, "clients_per_round": 2, "client.steps": 1, "client.batch_size": 2}
     settings |= {"eval.sample": 4}
     one, other = (
-        fedopt.run("emnist_cr", rounds=1, config=settings, executor=executor, device="cpu")
+        fedopt.run("synthetic_lr", rounds=1, config=settings, executor=executor, device="cpu")
         for executor in ("serial", "vectorised")
     )
     assert one.train_loss == pytest.approx(other.train_loss, rel=1e-5)

@@ -51,7 +51,8 @@ def compare(problem: Problem, clients: Any, lr: float, tolerance: float, **optio
     return vectorised
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name != "so_lr"])
+# cifar10 has the network of cifar100 with fewer outputs.
+@pytest.mark.parametrize("case", [name for name in CASES if name not in ("so_lr", "cifar10")])
 def test_unequal_clients_of_every_task_equal_serial(case: str, double_precision: None) -> None:
     name, lr, settings = CASES[case]
     problem = task_problem(name, **settings)
@@ -64,7 +65,7 @@ def test_clients_with_sparse_rows_are_trained_one_after_the_other() -> None:
     assert "rows of the model" in executor.fallback_reason
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "so_lr"])
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in ("so_lr", "cifar10")])
 def test_one_step_in_single_precision_differs_only_by_rounding(name: str) -> None:
     size = 1 if "cifar" in name else 3
     problem = task_problem(name, double=False, **{"client.steps": 1, "client.batch_size": size})
