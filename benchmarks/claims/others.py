@@ -109,7 +109,9 @@ def repeatability(results: Results) -> Section:
 
 def slow_starters(results: Results) -> Section:
     """Test four explanations of the lag of FedAdam and FedYogi on real questions."""
-    grids = method_grids(joined_records(results, (f"{GRID}_coarse", f"{GRID}_middle", TAU)))
+    grids = method_grids(
+        joined_records(results, (f"{GRID}_coarse", f"{GRID}_middle", f"{GRID}_complete", TAU))
+    )
     first = grids.get("fedadam")
     number = "0 of 1 grids complete"
     trial = first.selected_by_papers_rule if first else None

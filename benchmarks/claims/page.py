@@ -14,7 +14,7 @@ from claims.markdown import provenance, table
 from claims.plan import TUNING_ROUNDS
 from claims.results import Results
 from claims.section import Section, commands
-from claims.times import times_table
+from claims.times import small_scale_table, times_table
 from fedopt.files import write_atomically
 from fedopt.reproduction.plotting import render_svg
 
@@ -50,6 +50,7 @@ def build_page(results: Results) -> str:
         {section.name: _described(number, section, results) for number, section in enumerate(content, 1)},
         summary=_summary(content),
         times=times_table(results),
+        small_scale=small_scale_table(),
         tuning_rounds=TUNING_ROUNDS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

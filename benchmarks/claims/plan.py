@@ -70,6 +70,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_so_lr_full_length(results, (0,)),
         *_so_lr_explanations(),
         *_scaffold(),
+        *_so_lr_complete_grid(),
         *_digits((0,)),
         *_shakespeare(),
         *_so_lr_synthetic(),
@@ -101,6 +102,12 @@ def _so_lr_grids() -> list[Entry]:
         _so_lr_sweep(f"{GRID}_middle", tuned, "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-3"),
         _so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1"),
     ]
+
+
+def _so_lr_complete_grid() -> list[Entry]:
+    """The points that complete the rectangle, and one more server rate: some best rates are at the edge."""
+    grid = "client_lr=0|1|1.5|2|2.5|3, server_lr=-2:1.5:0.5, tau=-3"
+    return [_so_lr_sweep(f"{GRID}_complete", OPTIMIZERS, grid)]
 
 
 def _so_lr_explanations() -> list[Entry]:

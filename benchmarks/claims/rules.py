@@ -7,7 +7,7 @@ verdict always cites the number that decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from fedopt.analysis.ease_of_tuning import EaseOfTuning
@@ -105,7 +105,7 @@ def judge_ease_of_tuning(measures: Mapping[str, EaseOfTuning], adaptive: tuple[s
     if any(shares.get(method) is None for method in needed):
         return not_run("trials of the heat maps", 0, 1)
     known = {method: share for method in needed if (share := shares[method]) is not None}
-    reason = "share of trials above the best of FedAvg: " + ", ".join(
+    reason = "Share of trials above the best of FedAvg: " + ", ".join(
         f"{METHOD_NAMES[method]} {share:.0%}".replace("%", " %") for method, share in known.items()
     )
     other = known.pop("fedavgm")
@@ -133,14 +133,20 @@ def judge_robustness(by_tau: Mapping[float, float], method: str) -> Verdict:
     return Verdict(WEAKER if share >= NOT_ROBUST else CONTRADICTED, reason)
 
 
-def judge_inverse_relation(correlations: Mapping[str, float | None]) -> Verdict:
-    """Judge "best client and server rates are inversely related" by rank correlations."""
+def judge_inverse_relation(correlations: Mapping[str, float | None], at_edge: Collection[str]) -> Verdict:
+    """Judge "best client and server rates are inversely related" by rank correlations.
+
+    `at_edge` are methods whose best server rates are mostly at the edge of the grid. The true best rates may
+    lie outside, so the claim holds at most weaker.
+    """
     known = {method: value for method, value in correlations.items() if value is not None}
     if len(known) < len(correlations):
         return not_run("trials of the heat maps", len(known), len(correlations))
-    reason = "rank correlation " + ", ".join(f"{METHOD_NAMES[m]} {_minus(v)}" for m, v in known.items())
+    reason = "Rank correlation: " + ", ".join(f"{METHOD_NAMES[m]} {_minus(v)}" for m, v in known.items())
+    if at_edge:
+        reason += f"; best rates mostly at the edge of the grid: {_names(set(at_edge))}"
     if all(value <= STRONG_CORRELATION for value in known.values()):
-        return Verdict(HOLDS, reason)
+        return Verdict(WEAKER if at_edge else HOLDS, reason)
     if all(value < 0 for value in known.values()):
         return Verdict(WEAKER, reason)
     positive = sum(value > 0 for value in known.values())

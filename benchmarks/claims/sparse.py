@@ -21,6 +21,7 @@ from fedopt.runs.records import RunRecord
 METRIC = "recall_at_5"
 HEAT_MAP_TAU = 1e-3
 GRIDS = (f"{GRID}_coarse", f"{GRID}_middle")
+ALL_GRIDS = (*GRIDS, f"{GRID}_complete")
 REAL, SYNTHETIC = "tags of real questions", "tags, synthetic data"
 
 
@@ -95,7 +96,7 @@ def _point(records: list[RunRecord]) -> str:
 
 def heat_map_grids(results: Results) -> dict[str, RateGrid]:
     """Return the trials of the heat maps: the same points for all methods."""
-    grids = method_grids(joined_records(results, GRIDS))
+    grids = method_grids(joined_records(results, ALL_GRIDS))
     return {
         method: grids[method].select_tau(HEAT_MAP_TAU if method in ADAPTIVE else None)
         for method in OPTIMIZERS
@@ -141,7 +142,7 @@ def ease_of_tuning(results: Results) -> Section:
 
 def robustness_to_tau(results: Results) -> Section:
     """The best result for each tau."""
-    grids = method_grids(joined_records(results, (*GRIDS, TAU)))
+    grids = method_grids(joined_records(results, (*ALL_GRIDS, TAU)))
     is_complete = TAU in results and results[TAU].complete
     lines = {method: _by_tau(grids[method]) for method in ADAPTIVE if method in grids}
     taus = (-5.0, -4.0, -3.0, -2.0, -1.0)
@@ -188,13 +189,14 @@ def inverse_relation(results: Results) -> Section:
         for m, line in lines.items()
     ]
     correlations = {m: _correlation(lines.get(m, {})) if is_complete else None for m in OPTIMIZERS}
+    at_edge = [method for method in lines if _is_at_edge(lines[method], grids[method])]
     title = "Tags of real questions: best server rate"
     labels = ("client rate, " + plotting.CLIENT_RATE, "best server rate, " + plotting.SERVER_RATE)
     return Section(
         "rates",
         "Best client and server rates are inversely related on tag prediction",
         {"rates": markdown.table(["log10 client rate", *(_minus(rate) for rate in clients)], rows)},
-        {REAL: rules.judge_inverse_relation(correlations)},
+        {REAL: rules.judge_inverse_relation(correlations, at_edge)},
         f"^{GRID}",
         {"rates": lambda: figures.draw_lines(title, lines, labels, 0.5)},
     )
@@ -213,6 +215,12 @@ def _best_server_rates(grid: RateGrid) -> dict[float, float]:
             point = (trial.result, log10(trial.server_lr), trained)
             columns.setdefault(log10(trial.client_lr), []).append(point)
     return {client: max(points)[1] for client, points in sorted(columns.items()) if any(p[2] for p in points)}
+
+
+def _is_at_edge(line: dict[float, float], grid: RateGrid) -> bool:
+    """Return whether more than half of the best server rates are the smallest or largest of the grid."""
+    rates = [log10(trial.server_lr) for trial in grid.trials]
+    return sum(rate in (min(rates), max(rates)) for rate in line.values()) > len(line) / 2
 
 
 def _has_trained(record: RunRecord) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,8 +19,12 @@ from fedopt.engine.evaluate import is_evaluated
 from fedopt.engine.model_evaluation import EVAL_BATCH
 from fedopt.files import write_atomically
 from fedopt.formatting import ABSENT
-from fedopt.reproduction.cost_estimate import STARTUP_SECONDS, StepTimes, measure_step_times
+from fedopt.reproduction.artifacts.registry import ARTIFACTS
+from fedopt.reproduction.cost_estimate import STARTUP_SECONDS, StepTimes, measure_step_times, run_seconds
+from fedopt.reproduction.data_sources import find_data_sources
+from fedopt.reproduction.plan import RunPlan
 from fedopt.reproduction.published import TASK_NAMES
+from fedopt.reproduction.scales import SMALL
 from fedopt.runs.records import RunRecord
 from fedopt.tasks import TASKS
 
@@ -34,17 +39,38 @@ def is_timed(result: EntryResult) -> bool:
 
 
 def store_estimates(results: Results, work: Path) -> Path:
-    """Measure steps of the tasks that have timed entries, and store estimates in seconds."""
-    timed = [result for result in results.values() if is_timed(result) and result.done]
-    tasks = sorted({r.info["task"] for result in timed for r in result.done} & set(TASK_NAMES))
-    times = measure_step_times(tasks)
-    estimates = {
+    """Measure steps of all tasks. Store estimates: timed entries in seconds, `reproduce` in core hours."""
+    times = measure_step_times(TASK_NAMES)
+    entries = {
         result.name: round(sum(estimate_seconds(r, times[r.info["task"]], work) for r in result.done), 1)
-        for result in timed
-        if result.done[0].info["task"] in times
+        for result in results.values()
+        if is_timed(result) and result.done and result.done[0].info["task"] in times
     }
-    write_atomically(ESTIMATES, json.dumps(estimates, indent=1) + "\n")
+    document = {"entries": entries, "reproduce_small": small_scale_hours(times)}
+    write_atomically(ESTIMATES, json.dumps(document, indent=1) + "\n")
     return ESTIMATES
+
+
+def small_scale_hours(times: Mapping[str, StepTimes]) -> dict[str, tuple[int, float]]:
+    """Estimate `fedopt reproduce all --scale small` on synthetic data: runs and core hours by task."""
+    tasks = tuple(TASK_NAMES)
+    plan = RunPlan(SMALL, find_data_sources(tasks, "synthetic"), tasks)
+    runs = {run for artifact in ARTIFACTS.values() for run in artifact.runs(plan.restrict(artifact.tasks))}
+    seconds = {task: [run_seconds(run, times[task]) for run in runs if run.task == task] for task in tasks}
+    return {task: (len(values), round(sum(values) / 3600, 1)) for task, values in seconds.items()}
+
+
+def small_scale_table() -> str:
+    """Return the table of core hours of `fedopt reproduce all --scale small`."""
+    hours = _load_estimates()["reproduce_small"]
+    rows = [[f"`{task}`", str(runs), f"{value:.1f}"] for task, (runs, value) in hours.items()]
+    totals = [sum(values) for values in zip(*hours.values(), strict=True)]
+    return table(["task", "runs", "core hours"], [*rows, ["all", str(totals[0]), f"{totals[1]:.1f}"]])
+
+
+def _load_estimates() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(ESTIMATES.read_text())
+    return document
 
 
 def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
@@ -65,7 +91,7 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
 
 def times_table(results: Results) -> str:
     """Return the table of estimated and actual CPU times."""
-    estimates: Mapping[str, float] = json.loads(ESTIMATES.read_text()) if ESTIMATES.exists() else {}
+    estimates = _load_estimates()["entries"]
     rows = []
     for name, result in sorted(results.items()):
         if is_timed(result):

@@ -107,8 +107,14 @@ def test_robust_means_95_percent_of_the_best_tau(at_1e3: float, status: str) -> 
 def test_inverse_relation_is_a_negative_rank_correlation(
     correlations: tuple[float, float | None], status: str
 ) -> None:
-    verdict = rules.judge_inverse_relation(dict(zip(("fedavg", "fedadam"), correlations, strict=True)))
-    assert verdict.status == status
+    by_method = dict(zip(("fedavg", "fedadam"), correlations, strict=True))
+    assert rules.judge_inverse_relation(by_method, []).status == status
+
+
+def test_best_rates_at_the_edge_of_the_grid_weaken_the_inverse_relation() -> None:
+    verdict = rules.judge_inverse_relation({"fedavg": -0.9, "fedadam": -0.9}, ["fedadam"])
+    assert verdict.status == rules.WEAKER
+    assert verdict.reason.endswith("edge of the grid: FedAdam")
 
 
 @pytest.mark.parametrize(
