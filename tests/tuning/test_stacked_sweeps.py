@@ -119,10 +119,12 @@ def test_trials_with_random_features_equal_their_own_runs(tmp_path: Path) -> Non
 
 
 def test_compiled_trials_equal_their_own_runs(tmp_path: Path) -> None:
-    """The compiled step of a stack has other shapes than that of a single run."""
+    """The compiled step of a stack has other shapes than that of a single run. `auto` chooses `compiled`."""
     grid = {"client_lr": [-2.0, -1.0]}
     settings = SETTINGS | {"client.steps": 2, "client.batch_size": 5}
-    result = run_sweep(tmp_path / "sweep", "fedavg", grid, rounds=2, config=settings, executor="compiled")
+    result = run_sweep(tmp_path / "sweep", "fedavg", grid, rounds=2, config=settings, executor="auto")
+    assert [trial.request.executor.name for trial in trials(result)] == ["compiled", "compiled"]
+    assert json.loads((tmp_path / "sweep" / "sweep.json").read_text())["executor"] == "compiled"
     for number, trial in enumerate(trials(result)):
         assert numbers(trial.path) == run_alone(trial, tmp_path / f"{number}")
 

@@ -131,8 +131,8 @@ def sweep(
         keep: the trials whose checkpoints are kept: "best" or "all".
         executor: "vectorised" or "compiled" train trials together that differ only in client.lr, the server,
             seeds and `variant`. It suits small models (see docs/performance.md). "ray" runs trials on a Ray
-            cluster; `out` must then be on a path that all nodes share. By default, each trial runs on one
-            core.
+            cluster; `out` must then be on a path that all nodes share. "auto" is "compiled" for small models
+            and the default for others. By default, each trial runs on one core.
         workers: number of worker processes; one per core by default, and none with "vectorised".
         ray_address: "auto" or HOST:PORT of a Ray cluster.
         out: directory of the sweep; by default runs/TASK/sweep-HASH.

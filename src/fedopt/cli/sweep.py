@@ -61,7 +61,8 @@ def sweep(
         str | None,
         typer.Option(
             help="vectorised or compiled: train trials that differ in rates, seeds and servers together, for "
-            "small models. ray: trials on a Ray cluster. By default, each trial runs on one core.",
+            "small models. ray: trials on a Ray cluster. auto: compiled if the model is small. By default, "
+            "each trial runs on one core.",
         ),
     ] = None,
     workers: Workers = None,

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from fedopt.engine.executors import ExecutorOptions, open_executor
+from fedopt.engine.executors import AUTO, ExecutorOptions, open_executor
 from fedopt.errors import ConfigError, unknown
 from fedopt.tuning.pool import Backend, SequentialBackend, TrialPool
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.request import EXECUTORS, SweepRequest
 from fedopt.tuning.stacks import STACKING
 
-ALL_EXECUTORS = ("processes", "ray", *EXECUTORS)
+ALL_EXECUTORS = ("processes", "ray", *EXECUTORS, AUTO)
 
 
 def check_trial_executor(options: ExecutorOptions) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +14,14 @@ from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
 from fedopt.documents import parse_json, read_regular_file
-from fedopt.engine.executors import ExecutorOptions
+from fedopt.engine.executors import AUTO, ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints, remove_temporary_files
 from fedopt.runs.discover import SWEEP
 from fedopt.runs.loggers import check_loggers
+from fedopt.runs.prepare import with_chosen_executor
 from fedopt.tasks import find_task
 from fedopt.tuning.backends import check_trial_executor, open_backend
 from fedopt.tuning.grid import Grid, Point, describe_point, grid_points
@@ -30,7 +32,7 @@ from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results
 from fedopt.tuning.runner import BatchRunner
 from fedopt.tuning.scores import score
 from fedopt.tuning.searches import Search, grid_search, halving_search, plan_evaluated_rungs, run_searches
-from fedopt.tuning.stacks import unpack_stacks
+from fedopt.tuning.stacks import STACKING, unpack_stacks
 from fedopt.tuning.trials import Trial, make_trial, read_trial
 
 
@@ -63,6 +65,7 @@ def sweep(
     if request.tensorboard:
         tensorboard.require()
     grids = read_grids(request)
+    request, executor, choice = _with_chosen_executor(request, executor, list(grids.values()))
     out = out or default_directory(request, grids)
     plans = [
         _plan(request, out, algorithm, grid)
@@ -73,7 +76,7 @@ def sweep(
     searches = [_make_search(request, plan) for plan in plans]
     if request.data_name != "synthetic":  # open the data, to report errors early
         plans[0].trials[0].request.prepare().problem.federation()
-    notes = grid_notes(request, grids)
+    notes = [*grid_notes(request, grids), *choice]
     with _locked_directory(out, request.task_name):
         _write_plan(request, plans, out)
         rounds = sum(trial.config.rounds for plan in plans for trial in plan.trials)
@@ -92,6 +95,30 @@ def sweep(
         if request.keep == "best":
             _remove_other_checkpoints(algorithms)
     return result
+
+
+def _with_chosen_executor(
+    request: SweepRequest, executor: ExecutorOptions, grids: Sequence[Grid]
+) -> tuple[SweepRequest, ExecutorOptions, list[str]]:
+    """Replace the executor "auto" by the one that suits the first trial of each algorithm.
+
+    The list contains a line with the choice and its reason; it is empty if the request names its executor.
+    """
+    if executor.name != AUTO:
+        return request, executor, []
+    trials = [
+        _plan(request, Path(), algorithm, grid).trials[0]
+        for algorithm, grid in zip(request.algorithms, grids, strict=True)
+    ]
+    requests = [replace(trial.request, executor=executor) for trial in trials]
+    chosen, message = with_chosen_executor(requests)
+    name = chosen[0].executor.name
+    is_stacking = name in STACKING
+    return (
+        request._replace(executor=name if is_stacking else None),
+        replace(executor, name=name if is_stacking else None),
+        [message],
+    )
 
 
 def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Grid) -> AlgorithmPlan:

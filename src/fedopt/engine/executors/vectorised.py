@@ -13,6 +13,7 @@ one client after the other; `fallback_reason` gives the reason.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -51,6 +52,7 @@ class Vectorised:
             check_compiler()
         self._build = partial(BlockWorker, device=device, compiles=compiles, floats=floats)
         self._workers = workers
+        self._precision = nullcontext if device == "cpu" else full_precision
         self._pool: Processes | None = None
         self._reason = ""  # of a block that could not be stacked
 
@@ -92,7 +94,7 @@ class Vectorised:
                 self._reason = reply.reason or self._reason
                 yield reply.result(vectors)
             return
-        with full_precision():
+        with self._precision():
             for block in blocks:
                 rows = [kept(job.client) for job in block.jobs]
                 result, reason = self._worker.train_block(block, sent, rows)
@@ -119,7 +121,7 @@ class Vectorised:
             for run, (seed, work, kept) in enumerate(rounds)
             for jobs, columns in self._worker.blocks(work.jobs)
         ]
-        with full_precision():
+        with self._precision():
             trained = self._worker.train_blocks([block for _, block in blocks])
         for (run, _), result in zip(blocks, trained, strict=True):
             results[run].append(BlockResult(*result))
@@ -128,7 +130,7 @@ class Vectorised:
     def map(
         self, jobs: Sequence[Job], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[tuple[Any, tuple[Vector, ...]]]:
-        with full_precision():
+        with self._precision():
             for job in jobs:
                 yield self._worker.run(job, sent, kept(job.client) if isinstance(job, ClientJob) else None)
 

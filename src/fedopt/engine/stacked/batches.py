@@ -7,7 +7,7 @@ from them with one operation. Otherwise each batch is prepared as it would be fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedopt import rng
 from fedopt.data import Split
-from fedopt.engine.client import ClientWork, rows_in_order, shuffled_rows, tensors
+from fedopt.engine.client import ClientWork, shuffled_rows, tensors
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.dropout import DropoutMasks
 from fedopt.engine.stacked.inspection import pad_rows
@@ -38,9 +38,11 @@ class BlockBatches(NamedTuple):
     counts: Tensor  # (steps, clients): examples of each batch; 0 after a client's last step
     masks: tuple[Tensor, ...] = ()  # of the dropout layers, (steps, clients, rows, ...)
 
-    def step(self, k: int) -> StackedBatch:
-        """Return batch k of each client."""
-        return StackedBatch(self.inputs[k], self.targets[k], self.counts[k], tuple(m[k] for m in self.masks))
+    def steps(self) -> Iterator[StackedBatch]:
+        """Yield the batches of each step."""
+        parts = (self.inputs, self.targets, self.counts, *self.masks)
+        for inputs, targets, counts, *masks in zip(*map(torch.unbind, parts), strict=True):
+            yield StackedBatch(inputs, targets, counts, tuple(masks))
 
 
 class PreparedExamples:
@@ -85,13 +87,6 @@ class PreparedExamples:
         return [part.index_select(0, positions).view(*index.shape, *part.shape[1:]) for part in self._all]
 
 
-class _Rows(NamedTuple):
-    """The row numbers of a client's batches."""
-
-    positions: NDArray[np.int64]  # (steps, rows); padding repeats a row
-    counts: NDArray[np.int64]  # (steps,)
-
-
 class ClientBatches(Protocol):
     """The examples and batches of the clients of a block."""
 
@@ -126,59 +121,76 @@ class GatheredBatches:
         return self._prepared.tokens(self._jobs[i].client)
 
     def training(self, clients: Sequence[int], columns: int) -> BlockBatches:
-        return self._gather(clients, columns, self._training_rows)
+        steps = [self._problem.local.planned_steps(self.examples[i]) for i in clients]
+        return self._gather(clients, columns, steps, self._shuffled)
 
     def full(self, clients: Sequence[int], columns: int) -> BlockBatches:
-        return self._gather(clients, columns, self._full_rows)
+        steps = [self._problem.local.batches_per_epoch(self.examples[i]) for i in clients]
+        return self._gather(clients, columns, steps, lambda i, epoch: np.arange(self.examples[i]))
 
-    def _gather(self, clients: Sequence[int], columns: int, rows_of: Callable[[int], _Rows]) -> BlockBatches:
-        parts = [rows_of(i) for i in clients]
-        steps = max(len(part.counts) for part in parts)
+    def _shuffled(self, i: int, epoch: int) -> NDArray[np.int64]:
+        job = self._jobs[i]
+        client = self._clients.ids[job.client]
+        return shuffled_rows(self._problem.seed, job.round.t, client, epoch, self.examples[i])
+
+    def _gather(
+        self,
+        clients: Sequence[int],
+        columns: int,
+        steps: Sequence[int],
+        order: Callable[[int, int], NDArray[np.int64]],
+    ) -> BlockBatches:
+        """Gather a number of steps for each client. `order` returns the rows of client i in an epoch."""
+        local = self._problem.local
+        per_epoch = [local.batches_per_epoch(self.examples[i]) for i in clients]
+        orders = [
+            order(i, epoch)
+            for i, own_steps, batches in zip(clients, steps, per_epoch, strict=True)
+            for epoch in range(-(-own_steps // batches))
+        ]
         starts = [self._prepared.starts[self._jobs[i].client] for i in clients]
-        index = np.empty((steps, columns, self._width), dtype=np.int64)
-        counts = np.zeros((steps, columns), dtype=np.float32)
-        index[:] = starts[0]
-        for column, (start, part) in enumerate(zip(starts, parts, strict=True)):
-            own = len(part.counts)
-            index[:own, column] = part.positions + start
-            index[own:, column] = start
-            counts[:own, column] = part.counts
+        missing = [0] * (columns - len(clients))  # columns without a client repeat the first one
+        own = [*range(len(clients)), *missing]
+        sizes = np.array([self.examples[i] for i in clients])[own]
+        slots, counts = _batch_slots(
+            sizes, np.array(per_epoch)[own], np.array([*steps, *missing]), local.batch_size, self._width
+        )
+        index = np.concatenate(orders)[slots] + np.array(starts)[own, None]
         inputs, targets = self._prepared.gather(index)
         return BlockBatches(inputs, targets, torch.from_numpy(counts))
 
-    def _training_rows(self, i: int) -> _Rows:
-        local, job, n = self._problem.local, self._jobs[i], self.examples[i]
-        steps, per_epoch = local.planned_steps(n), local.batches_per_epoch(n)
-        used = min(n, per_epoch * local.batch_size)  # without a short batch that is dropped
-        epochs = -(-steps // per_epoch)
-        index = np.zeros((epochs, per_epoch, self._width), dtype=np.int64)
-        for epoch in range(epochs):
-            order = shuffled_rows(self._problem.seed, job.round.t, self._clients.ids[job.client], epoch, n)
-            _fill_rows(index[epoch], order[:used], local.batch_size)
-        counts = np.full((epochs, per_epoch), local.batch_size)
-        counts[:, -1] = used - (per_epoch - 1) * local.batch_size
-        return _Rows(index.reshape(-1, self._width)[:steps], counts.reshape(-1)[:steps])
 
-    def _full_rows(self, i: int) -> _Rows:
-        batches = rows_in_order(self._problem.local, self.examples[i])
-        index = np.zeros((len(batches), self._width), dtype=np.int64)
-        for row, batch in zip(index, batches, strict=True):
-            row[:] = batch[0]
-            row[: len(batch)] = batch
-        return _Rows(index, np.array([len(batch) for batch in batches]))
+def _batch_slots(
+    sizes: NDArray[np.int64],
+    per_epoch: NDArray[np.int64],
+    steps: NDArray[np.int64],
+    batch_size: int,
+    width: int,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return where the rows of each batch are in the concatenated epochs of all clients, and their number.
 
+    The arguments are arrays over the columns. The results have the shapes (steps, columns, width) and
+    (steps, columns). Padded rows and steps repeat the first row of a batch and of a client. A column without
+    steps repeats the first row of all.
 
-def _fill_rows(index: NDArray[np.int64], order: NDArray[np.int64], size: int) -> None:
-    """Write the rows of an epoch into (batches, rows): `size` in each batch, and the rest in the last one.
-
-    The last batch is padded with its first row.
+    >>> slots, counts = _batch_slots(np.array([5, 2, 5]), np.array([3, 1, 3]), np.array([3, 1, 0]), 2, 2)
+    >>> slots[:, 0].tolist(), counts[:, 0].tolist()
+    ([[0, 1], [2, 3], [4, 4]], [2.0, 2.0, 1.0])
+    >>> slots[:, 1].tolist(), counts[:, 1].tolist()
+    ([[5, 6], [5, 5], [5, 5]], [2.0, 0.0, 0.0])
+    >>> bool((slots[:, 2] == 0).all()), bool((counts[:, 2] == 0).all())
+    (True, True)
     """
-    full = len(order) // size
-    if full:
-        index[:full, :size] = order[: full * size].reshape(full, size)
-    if full < len(index):
-        index[full] = order[full * size]
-        index[full, : len(order) - full * size] = order[full * size :]
+    epochs = -(-steps // per_epoch)
+    first = (np.cumsum(epochs * sizes) - epochs * sizes) * (steps > 0)  # row of each client
+    k = np.arange(steps.max())[:, None]
+    epoch, batch = np.divmod(k, per_epoch)
+    is_taken = k < steps
+    counts = np.minimum(sizes - batch * batch_size, batch_size) * is_taken
+    begin = first + (epoch * sizes + batch * batch_size) * is_taken
+    row = np.arange(width)
+    slots = begin[:, :, None] + row * (row < counts[:, :, None])
+    return slots, counts.astype(np.float32)
 
 
 class PreparedBatches:

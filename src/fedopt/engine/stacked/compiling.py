@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pooch
 from torch import Tensor
@@ -22,8 +21,9 @@ from torch.fx import GraphModule
 from fedopt.errors import MissingProgram
 
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-# One thread, as everywhere. Autotuning would choose code by time, so that results would vary.
-_OPTIONS = {"cpp.threads": 1, "compile_threads": 1, "max_autotune": False}
+# One thread, as everywhere. Autotuning would choose code by time, so that results would vary. `cpp_wrapper`
+# also compiles the calls between the kernels; otherwise they are Python.
+_OPTIONS = {"cpp.threads": 1, "compile_threads": 1, "max_autotune": False, "cpp_wrapper": True}
 
 
 def check_compiler() -> None:
@@ -41,8 +41,10 @@ def check_compiler() -> None:
         ) from None
 
 
-def compile_graph(graph: GraphModule, examples: Sequence[Tensor]) -> Callable[..., Any]:
-    """Return a function with the results of `graph` for inputs with the shapes of `examples`."""
+def compile_graph(
+    graph: GraphModule, examples: Sequence[Tensor]
+) -> Callable[[list[Tensor]], Sequence[Tensor]]:
+    """Return a function with the results of `graph` for a list of inputs with the shapes of `examples`."""
     import torch._inductor
     from torch._inductor import config
 
@@ -51,8 +53,7 @@ def compile_graph(graph: GraphModule, examples: Sequence[Tensor]) -> Callable[..
             graph, list(examples), dynamic_shapes="from_example_inputs"
         )
         artifact(*examples)  # loads the code
-    compiled: Callable[..., Any] = artifact
-    return compiled
+    return lambda arguments: artifact(*arguments)
 
 
 @contextmanager

@@ -63,7 +63,9 @@ class StepResult(NamedTuple):
 
     value: Tensor  # (clients, d): the gradients, or x_i after a step of SGD
     losses: Tensor  # (clients,): mean loss of each batch
-    errors: Tensor  # (clients,): relative difference between the loss of all rows and that of single rows
+    # (clients,): relative difference between the loss of all rows and that of single rows; None: rows are
+    # known to be independent
+    errors: Tensor | None = None
 
 
 Step = Callable[..., StepResult]
@@ -90,32 +92,36 @@ class _Objective(nn.Module):
 
     def forward(
         self, inputs: Tensor, targets: Tensor, count: Tensor, masks: tuple[Tensor, ...]
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Return the objective on the first `count` rows, the mean loss, and the error of this mean."""
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the objective on the first `count` rows, the mean loss and, if checked, its error."""
         self._masks[:] = masks
-        errors = []
+        errors: list[Tensor] = []
 
         def mean_loss(outputs: Any, targets: Any) -> Tensor:
-            mean, error = self._mean_loss(outputs, targets, count)
-            errors.append(error)
-            return mean
+            if self._needs_check:
+                errors.append(self._error(outputs, targets, count))
+            return self._mean_loss(outputs, targets, count)
 
         objective, mean = self._problem.objective(self.module, inputs, targets, count, mean_loss)
         if self._masks:
             raise RuntimeError("the number of calls of the dropout layers varies")
-        return objective, (mean, errors[0])
+        return objective, (mean, *errors)
 
-    def _mean_loss(self, outputs: Any, targets: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def _needs_check(self) -> bool:
+        """Return whether padded batches are checked, because rows of the loss may depend on each other."""
+        return self.row_losses != "batch" and not is_per_example(self._problem.loss)
+
+    def _mean_loss(self, outputs: Any, targets: Tensor, count: Tensor) -> Tensor:
         rows = len(targets)
         if self.row_losses == "batch":
-            return self._problem.losses(outputs, targets).mean(), torch.zeros_like(count)
+            return self._problem.losses(outputs, targets).mean()
         weights = (torch.arange(rows, device=count.device) < count) / count.clamp(min=1)
-        error = self._error(outputs, targets, count)
         if self.row_losses == "each":
-            return (self._losses_in_batch(outputs, targets) * weights).sum(), error
+            return (self._losses_in_batch(outputs, targets) * weights).sum()
         of_rows = (self._losses_alone(outputs, targets) * weights).sum()
         of_batch = self._problem.losses(outputs, targets).mean()
-        return torch.where(count == rows, of_batch, of_rows), error
+        return torch.where(count == rows, of_batch, of_rows)
 
     def _losses_in_batch(self, outputs: Any, targets: Tensor) -> Tensor:
         """Return the loss of each row, or the loss of the batch if it is one number."""
@@ -129,8 +135,6 @@ class _Objective(nn.Module):
 
     def _error(self, outputs: Any, targets: Tensor, count: Tensor) -> Tensor:
         """Return how much values and gradients of the losses of a padded batch depend on other rows."""
-        if is_per_example(self._problem.loss):
-            return torch.zeros_like(count)
 
         def in_batch(outputs: Any) -> tuple[Tensor, Tensor]:
             losses = self._losses_in_batch(outputs, targets)
@@ -194,24 +198,24 @@ class StackedModel:
         with _strict_vmap():
             return StepResult(*function(*self.arguments(x, batch)))
 
-    def _sgd_step(self, x: Vector, eta_l: Tensor, *batch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        gradients, losses, errors = self._gradient(x, *batch)
-        return x - eta_l * gradients, losses, errors
+    def _sgd_step(self, x: Vector, eta_l: Tensor, *batch: Tensor) -> tuple[Tensor, ...]:
+        gradients, *rest = self._gradient(x, *batch)
+        return x - eta_l * gradients, *rest
 
     def _gradient(
         self, x: Vector, inputs: Tensor, targets: Tensor, counts: Tensor, *others: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, ...]:
         split = len(others) - len(self._fixed)
         masks, fixed = others[:split], others[split:]
         shapes = [(len(x), *shape) for shape in self.flat.shapes]
         parameters = tuple(map(Tensor.view, torch.split(x, self.flat.sizes, dim=1), shapes))
-        gradients, (_, (losses, errors)) = vmap(
+        gradients, (_, statistics) = vmap(
             grad_and_value(self._call, has_aux=True), in_dims=(0, 0, 0, 0, 0, None)
         )(parameters, inputs, targets, counts, masks, fixed)
         stacked = torch.cat([g.reshape(len(x), -1) for g in gradients], dim=1)
         # A client without a batch must stay finite, whatever its padding gives.
         present = (counts > 0)[:, None]
-        return torch.where(present, stacked, torch.zeros_like(stacked)), losses, errors
+        return torch.where(present, stacked, torch.zeros_like(stacked)), *statistics
 
     def _call(
         self,
@@ -221,9 +225,9 @@ class StackedModel:
         count: Tensor,
         masks: Any,
         fixed: Any,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         named = dict(zip([*self._names, *self._fixed_names], [*parameters, *fixed], strict=True))
-        value: tuple[Tensor, tuple[Tensor, Tensor]] = functional_call(
+        value: tuple[Tensor, tuple[Tensor, ...]] = functional_call(
             self.objective, named, (inputs, targets, count, masks)
         )
         return value

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fedopt.algorithms.base import ClientResult, Vector
 from fedopt.engine.aggregate import BlockSum
-from fedopt.engine.stacked.batches import ClientBatches
 from fedopt.engine.stacked.blocks import BlockJobs, BlockPart
 from fedopt.engine.worker import ClientJob, ClientReport
 
@@ -37,8 +36,8 @@ def no_batches(jobs: Sequence[ClientJob]) -> StackedBlock:
 def collect_block(
     block: BlockJobs,
     part: BlockPart,
-    counts: Tensor,
-    losses: Sequence[float],
+    counts: NDArray[np.floating],
+    losses: NDArray[np.float64],
     result: ClientResult,
     weighting: str,
 ) -> StackedBlock:
@@ -46,39 +45,57 @@ def collect_block(
 
     `counts`, `losses` and `result` are those of the columns of the block.
     """
-    jobs, chosen, batches = block.jobs, part.chosen, part.batches
-    vectors = result.returns + result.keeps
-    finite = torch.stack([torch.isfinite(v).all(1) for v in vectors]).all(0).tolist()
-    examples = counts.sum(0).long().tolist()
-    steps = (counts > 0).sum(0).tolist()
+    jobs, chosen = block.jobs, part.chosen
+    is_summed = np.isfinite(losses)
+    for vector in result.returns + result.keeps:
+        is_summed &= _finite_rows(vector)
+    is_summed[len(chosen) :] = False
+    examples = counts.sum(0).astype(np.int64).tolist()
+    weights = _weights(part, weighting, examples)
+    steps, finite = (counts > 0).sum(0).tolist(), is_summed.tolist()
+    columns = list(zip(weights, steps, examples, losses.tolist(), finite, strict=True))
     reports = [unchanged(job.client) for job in jobs]
-    summed = [False] * len(finite)
     for column, i in enumerate(chosen):
-        summed[column] = finite[column] and isfinite(losses[column])
-        reports[i] = ClientReport(
-            jobs[i].client,
-            _weight(batches, i, weighting, examples[column]),
-            steps[column],
-            examples[column],
-            losses[column],
-            summed[column],
-        )
-    weights = vectors[0].new_zeros(len(summed))
-    weights[: len(chosen)] = weights.new_tensor([reports[i].weight for i in chosen])
-    is_summed = torch.tensor(summed, device=weights.device)
-    weights = torch.where(is_summed, weights, 0)
-    sums = [weights @ torch.where(is_summed[:, None], v, 0) for v in result.returns]
-    kept = {
-        jobs[i].client: tuple(v[column].cpu() for v in result.keeps)
-        for column, i in enumerate(chosen)
-        if summed[column] and result.keeps
+        reports[i] = ClientReport(jobs[i].client, *columns[column])
+    return StackedBlock(
+        reports,
+        _weighted_sum(weights, is_summed, result.returns),
+        {
+            jobs[i].client: tuple(v[column].cpu() for v in result.keeps)
+            for column, i in enumerate(chosen)
+            if is_summed[column] and result.keeps
+        },
+    )
+
+
+def _weighted_sum(
+    weights: Sequence[float], is_summed: NDArray[np.bool_], vectors: Sequence[Vector]
+) -> BlockSum:
+    """Sum some of the rows of each stack."""
+    chosen = [weight if flag else 0.0 for weight, flag in zip(weights, is_summed.tolist(), strict=True)]
+    factors = vectors[0].new_tensor(chosen)
+    if not is_summed.all():  # zero times infinity would not be zero
+        mask = torch.from_numpy(is_summed).to(factors.device)[:, None]
+        vectors = [torch.where(mask, v, 0) for v in vectors]
+    sums = [(factors @ v).cpu() for v in vectors]
+    return BlockSum.from_vectors(sums, sum(chosen), int(is_summed.sum()))
+
+
+def _finite_rows(stack: Vector) -> NDArray[np.bool_]:
+    """Return whether each row is finite. A finite sum proves it in one pass."""
+    finite = torch.isfinite(stack.sum(1))
+    if not finite.all():
+        finite = torch.isfinite(stack).all(1)
+    return finite.cpu().numpy()
+
+
+def _weights(part: BlockPart, weighting: str, processed: Sequence[int]) -> list[float]:
+    """Return the weight of the client of each column in the mean; 0 for columns without a client."""
+    batches, chosen = part.batches, part.chosen
+    weights: dict[str, Callable[[], Sequence[int]]] = {
+        "examples": lambda: [batches.examples[i] for i in chosen],
+        "uniform": lambda: [1] * len(chosen),
+        "processed": lambda: processed[: len(chosen)],
+        "tokens": lambda: [batches.tokens(i) for i in chosen],
     }
-    weight = sum(reports[i].weight for column, i in enumerate(chosen) if summed[column])
-    return StackedBlock(reports, BlockSum.from_vectors([v.cpu() for v in sums], weight, sum(summed)), kept)
-
-
-def _weight(batches: ClientBatches, i: int, weighting: str, processed: int) -> float:
-    """Return the weight of client i of the block in the mean."""
-    if weighting == "tokens":
-        return float(batches.tokens(i))
-    return float({"examples": batches.examples[i], "uniform": 1, "processed": processed}[weighting])
+    return [*map(float, weights[weighting]()), *[0.0] * (len(processed) - len(chosen))]

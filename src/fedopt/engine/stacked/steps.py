@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +10,8 @@ from torch import Tensor
 from fedopt.algorithms.base import Vector
 from fedopt.engine.stacked.compiling import compile_graph
 from fedopt.engine.stacked.model import StackedBatch, StackedModel, StepResult
+
+_Step = Callable[[list[Tensor]], Sequence[Tensor]]
 
 
 class StackedSteps:
@@ -20,7 +21,7 @@ class StackedSteps:
         self._model = model
         self._traces = traces
         self._compiles = compiles
-        self._traced: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._traced: dict[tuple[object, ...], _Step] = {}
 
     @property
     def pads_batches(self) -> bool:
@@ -31,23 +32,36 @@ class StackedSteps:
         """Return the gradient of each client at its row of `x`; zero for clients without a batch."""
         if not self.pads_batches:
             return self._grouped_gradient(x, batch)
-        return self._run(x, batch, None) if self._traces else self._model.gradient(x, batch)
+        if not self._traces:
+            return self._model.gradient(x, batch)
+        arguments = self._model.arguments(x, batch)
+        return StepResult(*self._find(x, batch, None, arguments)(arguments))
 
-    def sgd_step(self, x: Vector, batch: StackedBatch, eta_l: Tensor) -> StepResult:
-        """Return x - eta_l g for each client."""
-        if self._traces:
-            return self._run(x, batch, eta_l)
-        result = self._model.gradient(x, batch)
-        return result._replace(value=x - eta_l * result.value)
+    def sgd(self, x: Vector, batches: Iterable[StackedBatch], eta_l: Tensor) -> list[StepResult]:
+        """Take a step x - eta_l g for each batch. All batches have the same shape."""
+        results: list[StepResult] = []
+        step: _Step | None = None
+        for batch in batches:
+            if self._traces:
+                arguments = self._model.arguments(x, batch, eta_l)
+                step = step or self._find(x, batch, eta_l, arguments)
+                result = StepResult(*step(arguments))
+            else:
+                result = self._model.gradient(x, batch)
+                result = result._replace(value=x - eta_l * result.value)
+            results.append(result)
+            x = result.value
+        return results
 
-    def _run(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None) -> StepResult:
-        arguments = self._model.arguments(x, batch, eta_l)
+    def _find(
+        self, x: Vector, batch: StackedBatch, eta_l: Tensor | None, arguments: Sequence[Tensor]
+    ) -> _Step:
+        """Return the traced step for arguments of these shapes."""
         key = (eta_l is None, *((a.shape, a.dtype) for a in arguments))
-        step = self._traced.get(key)
-        if step is None:
+        if key not in self._traced:
             graph = self._model.trace(x, batch, eta_l)
-            step = self._traced[key] = compile_graph(graph, arguments) if self._compiles else graph
-        return StepResult(*step(*arguments))
+            self._traced[key] = compile_graph(graph, arguments) if self._compiles else _with_list(graph)
+        return self._traced[key]
 
     def _grouped_gradient(self, x: Vector, batch: StackedBatch) -> StepResult:
         """Compute clients with the same number of examples together, without padding."""
@@ -60,4 +74,9 @@ class StackedSteps:
             group = StackedBatch(inputs, targets, batch.counts[rows], tuple(masks))
             result = self._model.gradient(x[rows], group)
             value[rows], losses[rows] = result.value, result.losses
-        return StepResult(value, losses, torch.zeros_like(losses))
+        return StepResult(value, losses)
+
+
+def _with_list(graph: Callable[..., Sequence[Tensor]]) -> _Step:
+    """Return the function with one argument, a list."""
+    return lambda arguments: graph(*arguments)

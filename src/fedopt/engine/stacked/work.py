@@ -8,10 +8,13 @@ is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedopt.algorithms.base import ClientResult, Round, Vector
@@ -19,7 +22,7 @@ from fedopt.engine.stacked.batches import BlockBatches
 from fedopt.engine.stacked.model import StackedBatch, StepResult
 
 Gradient = Callable[[Vector, StackedBatch], StepResult]
-SgdStep = Callable[[Vector, StackedBatch, Tensor], StepResult]
+Sgd = Callable[[Vector, Iterable[StackedBatch], Tensor], list[StepResult]]
 
 
 class StackedWork:
@@ -50,10 +53,16 @@ class StackedWork:
         self._errors: list[Tensor] = []
         self._rate = rates
         self.round = round._replace(eta_l=cast(Any, self._rate))
-        taken = (batches.counts > 0).sum(0)
+
+    @cached_property
+    def _steps_taken(self) -> Tensor:
+        return (self._batches.counts > 0).sum(0)
+
+    @property
+    def steps(self) -> Tensor:
+        """The number of steps of each client, (columns, 1)."""
         # A column without a client takes no step; 1 avoids a division by zero.
-        self.steps = taken.clamp(min=1).to(rates)[:, None]
-        self._has_equal_steps = bool((taken == len(batches.counts)).all())
+        return self._steps_taken.clamp(min=1).to(self._rate)[:, None]
 
     @property
     def kept(self) -> tuple[Vector, ...] | None:
@@ -74,45 +83,46 @@ class StackedWork:
 
     def batches(self) -> Iterator[StackedBatch]:
         rate = self._rate.clone()
-        for k in range(len(self._batches.counts)):
-            batch = self._batches.step(k)
-            if not self._has_equal_steps:  # in place, because the algorithm has read the rate before
+        has_equal_steps = bool((self._steps_taken == len(self._batches.counts)).all())
+        for batch in self._batches.steps():
+            if not has_equal_steps:  # in place, because the algorithm has read the rate before
                 torch.where((batch.counts > 0)[:, None], rate, torch.zeros_like(rate), out=self._rate)
             yield batch
         self._rate.copy_(rate)
 
     def gradient(self, x: Vector, batch: StackedBatch) -> Vector:
         """Return the gradients, and record the losses."""
-        value, losses, errors = self._gradient(x.contiguous(), batch)
-        self._losses.append(losses)
-        self._errors.append(errors)
-        return value
+        result = self._gradient(x.contiguous(), batch)
+        self._record([result])
+        return result.value
 
-    def sgd(self, x: Vector, step: SgdStep) -> ClientResult:
-        """Run Algorithm 1's client with SGD, where `step` computes gradient and update together."""
-        x_i = x.contiguous()
-        for k in range(len(self._batches.counts)):
-            x_i, losses, errors = step(x_i, self._batches.step(k), self._rate)
-            self._losses.append(losses)
-            self._errors.append(errors)
-        return ClientResult((x_i - x,))  # Delta_i
+    def sgd(self, x: Vector, sgd: Sgd) -> ClientResult:
+        """Run Algorithm 1's client with SGD. `sgd` takes all steps."""
+        results = sgd(x.contiguous(), self._batches.steps(), self._rate)
+        self._record(results)
+        return ClientResult((results[-1].value - x,))  # Delta_i = x_i - x
+
+    def _record(self, results: Sequence[StepResult]) -> None:
+        self._losses += [result.losses for result in results]
+        self._errors += [result.errors for result in results if result.errors is not None]
 
     def full_gradient(self, x: Vector) -> Vector:
         """Return the mean of the gradients of all batches at `x`. It does not count as training."""
         recorded = len(self._losses)
         batches = self._full_batches()
         total = torch.zeros_like(x)
-        for k in range(len(batches.counts)):
-            total = total + self.gradient(x, batches.step(k))
+        for batch in batches.steps():
+            total = total + self.gradient(x, batch)
         del self._losses[recorded:]
         return total / (batches.counts > 0).sum(0).clamp(min=1).to(x)[:, None]
 
-    def loss_sums(self) -> list[float]:
+    def loss_sums(self) -> NDArray[np.float64]:
         """Return the sum of the losses of each client over its processed examples."""
-        counts = self._batches.counts
-        losses = torch.stack(self._losses).double()
-        return torch.where(counts > 0, losses * counts, 0.0).sum(0).tolist()
+        counts = self._batches.counts.cpu().numpy()
+        losses = torch.stack(self._losses).cpu().numpy()
+        sums: NDArray[np.float64] = np.where(counts > 0, losses * counts.astype(np.float64), 0.0).sum(0)
+        return sums
 
     def largest_error(self) -> float:
         """Return the largest relative difference between the losses of rows in a batch and of single rows."""
-        return float(torch.stack(self._errors).max())
+        return float(torch.stack(self._errors).max()) if self._errors else 0.0

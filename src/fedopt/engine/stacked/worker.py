@@ -136,6 +136,11 @@ class StackedWorker(Worker):
         return UNEQUAL_STEPS.applies(self.algorithm)
 
     @cached_property
+    def _is_sgd(self) -> bool:
+        is_sgd = IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module)
+        return is_sgd and self._steps.pads_batches
+
+    @cached_property
     def rows(self) -> int:
         """The number of rows to which batches are padded."""
         size, split = self.problem.local.batch_size, self.federation.train
@@ -153,11 +158,14 @@ class StackedWorker(Worker):
 
     def _limit_columns(self, most: int) -> int:
         """Return the largest number of columns up to `most` that fits into the memory limit."""
+        return min(max(self._floats // self._floats_per_client, 1), most)
+
+    @cached_property
+    def _floats_per_client(self) -> int:
         plan, largest = self.plan, int(self.federation.train.sizes.max())
         steps = self.problem.local.planned_steps(largest)
-        per_client = self.rows * (plan.saved_floats + steps * plan.example_floats)
-        per_client += _VECTORS_PER_CLIENT * self.flat.d
-        return min(max(self._floats // per_client, 1), most)
+        per_example = plan.saved_floats + steps * plan.example_floats
+        return self.rows * per_example + _VECTORS_PER_CLIENT * self.flat.d
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[tuple[Sequence[ClientJob], int]]:
         """Divide jobs into blocks of equal size. Return the jobs and the number of columns of each stack.
@@ -246,19 +254,19 @@ class StackedWorker(Worker):
         result = self._run_client(work, stacks)
         if not work.largest_error() <= LOSS_TOLERANCE:
             raise NotStackable(_REASONS[self.plan.row_losses])
-        losses, weighting = work.loss_sums(), self.problem.weighting
+        counts, losses = training.counts.cpu().numpy(), work.loss_sums()
         results, start = [], 0
         for block, part in pairs:
             own = slice(start, start + block.columns)
-            counts, vectors = training.counts[:, own], take_columns(result, own)
-            results.append(collect_block(block, part, counts, losses[own], vectors, weighting))
+            vectors = take_columns(result, own)
+            results.append(
+                collect_block(block, part, counts[:, own], losses[own], vectors, self.problem.weighting)
+            )
             start = own.stop
         return results
 
     def _run_client(self, work: StackedWork, stacks: Sequence[Vector]) -> ClientResult:
-        if self._steps.pads_batches and IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module):
-            return work.sgd(stacks[0], self._steps.sgd_step)
-        return self.algorithm.client(work, *stacks)
+        return work.sgd(stacks[0], self._steps.sgd) if self._is_sgd else self.algorithm.client(work, *stacks)
 
     def _read_parts(self, blocks: Sequence[BlockJobs]) -> list[BlockPart]:
         """Read the batches of each block. Blocks of the same clients, round and seed share them."""
