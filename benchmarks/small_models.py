@@ -2,11 +2,12 @@
 
     python benchmarks/small_models.py [PART ...] [--against fedjax,pfl] [--repeats 3] [--write DOCUMENT]
 
-Parts: bench, cohort, sweep, start; default: all, in less than five minutes. Use an otherwise idle machine.
+Parts: bench, cohort, size, sweep, start; default: all, in about eight minutes. Use an otherwise idle machine.
 With `--write`, the tables replace the text between the markers of the document.
 
 bench   rounds per second of small_lr and small_mlp on each executor, and the ratios to other simulators
 cohort  duration of a round against the number of clients, with 10 steps of 10 examples each
+size    processor time of a round against the operations of a step, for the limit of `executor = auto`
 sweep   duration of a sweep with 25 trials, compared with one run of the same length: the commands, and the
         training alone
 start   duration of a run of two rounds, without and with compiled code in the cache
@@ -21,10 +22,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from fedopt.bench.command import bench
 from fedopt.bench.engine_rounds import EngineRounds
@@ -34,6 +36,7 @@ from fedopt.bench.result_table import executor_rows
 from fedopt.bench.workload import build_workload
 
 COHORTS = (10, 30, 100, 300, 1000)
+HIDDEN = (256, 1024, 4096, 16384)  # units of the perceptron
 EXECUTORS = ("compiled", "vectorised")
 MEASURED_SECONDS = 2.0  # per point of the cohort axis and repeat
 ROUNDS = 200
@@ -75,18 +78,40 @@ def measure_cohort(repeats: int) -> list[str]:
     return markdown_table(("executor", "clients per round", "round", "per client"), rows)
 
 
-def _round_seconds(executor: str, clients: int, repeats: int) -> float:
+def measure_size(repeats: int) -> list[str]:
+    executors = ("serial", *EXECUTORS)
+    rows = []
+    for hidden in HIDDEN:
+        times = [
+            _round_seconds(name, 10, repeats, {"model.hidden": hidden}, time.thread_time)
+            for name in executors
+        ]
+        # A step has three times the operations of its forward pass: two for each weight and example.
+        operations = 3 * 10 * 2 * (60 + 10) * hidden
+        log(f"  {hidden} units: {', '.join(f'{1000 * seconds:.1f} ms' for seconds in times)}")
+        rows.append([f"{operations / 1e6:.1f} M", *(f"{1000 * seconds:.1f} ms" for seconds in times)])
+    return markdown_table(("operations of a step", *executors), rows)
+
+
+def _round_seconds(
+    executor: str,
+    clients: int,
+    repeats: int,
+    settings: Mapping[str, Any] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Return the median time of a round of small_mlp with other settings."""
     with tempfile.TemporaryDirectory() as scratch:
-        workload = build_workload("small_mlp", Path(scratch), clients, None)
+        workload = build_workload("small_mlp", Path(scratch), clients, None, settings or {})
         engine = EngineRounds(workload, 1, executor, record_times=False)
         try:
             engine.run_round()
             times: list[float] = []
-            start = time.monotonic()
-            while len(times) < 2 or (
-                len(times) < 100 * repeats and time.monotonic() - start < MEASURED_SECONDS
-            ):
-                times.append(engine.run_round().seconds)
+            end = time.monotonic() + MEASURED_SECONDS
+            while len(times) < 2 or (len(times) < 100 * repeats and time.monotonic() < end):
+                start = clock()
+                engine.run_round()
+                times.append(clock() - start)
         finally:
             engine.close()
     return median(times)
@@ -155,7 +180,7 @@ def measure_start(repeats: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help="bench, cohort, sweep, start; default: all")
+    parser.add_argument("parts", nargs="*", metavar="PART", help="parts to measure; default: all")
     parser.add_argument("--against", default="fedjax,pfl", help="other simulators of `bench`")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="write the tables there")
@@ -163,6 +188,7 @@ def main() -> None:
     parts: dict[str, Callable[[int], list[str]]] = {
         "bench": partial(measure_bench, options.against),
         "cohort": measure_cohort,
+        "size": measure_size,
         "sweep": measure_sweep,
         "start": measure_start,
     }

@@ -8,6 +8,7 @@ targets in the order of the engine's first round, so that a peer without shuffli
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import sqrt
@@ -60,15 +61,21 @@ class BenchmarkWorkload:
         return sum(self.examples) / self.problem.local.batch_size
 
 
-def build_workload(name: str, directory: Path, clients: int | None, steps: int | None) -> BenchmarkWorkload:
+def build_workload(
+    name: str,
+    directory: Path,
+    clients: int | None,
+    steps: int | None,
+    settings: Mapping[str, Any] | None = None,
+) -> BenchmarkWorkload:
     """Choose the cohort of the workload `name` and write its files to `directory`.
 
     `clients` and `steps` (per client) shorten the round. By default only rounds with more than
-    `MAX_MULTIPLY_ADDS` are shortened.
+    `MAX_MULTIPLY_ADDS` are shortened. `settings` change the configuration.
     """
     definition = WORKLOADS[name]
     task = definition.task
-    config = resolve(TASKS[task], "fedavg", {"seed": SEED, **definition.settings})
+    config = resolve(TASKS[task], "fedavg", {"seed": SEED, **definition.settings, **(settings or {})})
     problem = build_problem(TASKS[task], config)
     # One grid step below the best rate, so that repeated rounds on one cohort do not diverge.
     client_lr = config.client.lr / sqrt(10)
@@ -77,7 +84,7 @@ def build_workload(name: str, directory: Path, clients: int | None, steps: int |
     planned_steps = tuple(problem.local.planned_steps(n) for n in examples)
     x = initial_vector(problem)
     flat = Flat(problem.model())
-    settings: dict[str, Any] = {
+    document: dict[str, Any] = {
         "task": task,
         "batch_size": problem.local.batch_size,
         "client_lr": client_lr,
@@ -91,7 +98,7 @@ def build_workload(name: str, directory: Path, clients: int | None, steps: int |
         ],
     }
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "work.json").write_text(json.dumps(settings, indent=1))
+    (directory / "work.json").write_text(json.dumps(document, indent=1))
     np.save(directory / "x.npy", x.numpy())
     _write_arrays(directory / "raw.npz", cohort)
     prepared = [_prepare_first_round(problem, n, a) for n, a in zip(names, cohort, strict=True)]
