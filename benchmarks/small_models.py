@@ -36,7 +36,7 @@ from fedopt.bench.result_table import executor_rows
 from fedopt.bench.workload import build_workload
 
 COHORTS = (10, 30, 100, 300, 1000)
-HIDDEN = (256, 1024, 4096, 16384)  # units of the perceptron
+HIDDEN = (32, 256, 1024, 4096)  # units of the perceptron
 EXECUTORS = ("compiled", "vectorised")
 MEASURED_SECONDS = 2.0  # per point of the cohort axis and repeat
 ROUNDS = 200
