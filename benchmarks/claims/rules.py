@@ -121,12 +121,8 @@ def judge_robustness(by_tau: Mapping[float, float], method: str) -> Verdict:
     best = max(by_tau, key=lambda tau: by_tau[tau])
     share = by_tau[-3.0] / by_tau[best]
     reason = (
-        (
-            f"{METHOD_NAMES[method]} with tau = 1e-3 reaches {by_tau[-3.0] * 100:.1f} %, "
-            f"{share:.0%} of the best ({by_tau[best] * 100:.1f} % with tau = 1e{best:g})"
-        )
-        .replace("%,", " %,")
-        .replace("  %", " %")
+        f"{METHOD_NAMES[method]} with tau = 1e-3 reaches {by_tau[-3.0] * 100:.1f} %, "
+        f"{share * 100:.0f} % of the best ({by_tau[best] * 100:.1f} % with tau = 1e{best:g})"
     )
     if share >= ROBUST:
         return Verdict(HOLDS, reason)
