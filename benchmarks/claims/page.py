@@ -85,11 +85,17 @@ def _anchor(number: int, section: Section) -> str:
 
 def write_page(results: Results) -> Path:
     """Write the page and its figures. Figures that the page no longer shows are removed."""
+    text = build_page(results)
+    drawn = {
+        f"{name}.svg": render_svg(draw())
+        for section in sections(results)
+        for name, draw in section.figures.items()
+    }
     FIGURES.mkdir(parents=True, exist_ok=True)
     for file in FIGURES.glob("*.svg"):
-        file.unlink()
-    for section in sections(results):
-        for name, draw in section.figures.items():
-            write_atomically(FIGURES / f"{name}.svg", render_svg(draw()))
-    write_atomically(PAGE, build_page(results))
+        if file.name not in drawn:
+            file.unlink()
+    for name, svg in drawn.items():
+        write_atomically(FIGURES / name, svg)
+    write_atomically(PAGE, text)
     return PAGE
