@@ -290,6 +290,12 @@ def test_file_above_the_size_limit_is_not_downloaded(site: Site, tmp_path: Path,
     assert fetch(there, tmp_path, "own", limit_factor=100).read_bytes() == CONTENT
 
 
+def test_remedy_for_a_large_file_is_not_to_wait(site: Site, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="--limit-factor") as caught:
+        fetch(replace(remote(), max_bytes=1000), tmp_path, "own")
+    assert "try again later" not in str(caught.value)
+
+
 def test_partial_file_that_is_a_link_is_not_followed(site: Site, tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("private")
     (tmp_path / "a.bin.part").symlink_to(tmp_path / "victim")

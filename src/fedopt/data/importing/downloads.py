@@ -135,8 +135,9 @@ def fetch(
     reasons = "; ".join(map(str, failures))
     if all(isinstance(failure, _WrongChecksum) for failure in failures):
         raise DataError(f"{reasons}; the file was changed and is not used", path=path)
+    later = "" if isinstance(failures[-1], _TooLarge) else "try again later, or "
     raise RunError(
-        f"{reasons}; try again later, or get {remote.file} by other means and run "
+        f"{reasons}; {later}get {remote.file} by other means and run "
         f"`fedopt data import {name} {remote.file}`"
     )
 
@@ -150,6 +151,10 @@ def _addresses(remote: Remote) -> list[str]:
 
 class _Unreachable(Exception):
     """The file cannot be downloaded from an address."""
+
+
+class _TooLarge(_Unreachable):
+    """The file is larger than the limit."""
 
 
 class _WrongChecksum(_Unreachable):
@@ -249,7 +254,7 @@ class Transfer:
         if size > self.limits.size:
             self.part.unlink(missing_ok=True)
             limit = f"larger than {self.limits.size:,.0f} bytes; --limit-factor raises this limit"
-            raise _Unreachable(f"{self.part.stem} is {limit}")
+            raise _TooLarge(f"{self.part.stem} is {limit}")
 
     @staticmethod
     def _is_partial(response: requests.Response, have: int) -> bool:
