@@ -174,3 +174,18 @@ def test_temporary_files_of_a_killed_process_are_removed(tmp_path: Path) -> None
     (out / ".checkpoints.removed").mkdir()
     train("scaffold", out, 2)
     assert sorted(path.name for path in out.rglob(".*")) == [".lock"]
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "clients", "loggers", "tensorboard"])
+def test_link_in_place_of_a_directory_is_refused(name: str, tmp_path: Path) -> None:
+    """The target keeps its files. Otherwise a received run directory could change files elsewhere."""
+    out, victim = tmp_path / "run", tmp_path / "victim"
+    interrupted("scaffold", out, 2, after=3)
+    victim.mkdir()
+    (victim / ".notes.tmp").write_text("private")
+    shutil.rmtree(out / name, ignore_errors=True)
+    (out / name).symlink_to(victim)
+    with pytest.raises(RunDirectoryError) as caught:
+        train("scaffold", out, 2)
+    assert caught.value.path == out / name
+    assert [path.name for path in victim.iterdir()] == [".notes.tmp"]

@@ -100,10 +100,21 @@ def test_event_file_of_a_killed_run_is_repaired(tmp_path: Path) -> None:
         train(tmp_path / "run", on_step=pull_after(3))
     (file,) = (tmp_path / "run/tensorboard").iterdir()
     file.write_bytes(file.read_bytes()[:-7])  # half an event
-    (file.parent / f".{file.name}.new").write_bytes(b"begun")
+    (file.parent / f".{file.name}.0a.tmp").write_bytes(b"begun")
     train(tmp_path / "run")
     assert [entry.name for entry in file.parent.iterdir()] == [file.name]
     assert same(tmp_path / "run")
+
+
+def test_link_at_the_former_temporary_name_is_not_followed(tmp_path: Path) -> None:
+    """The temporary name is random, so that nobody can place a link there."""
+    victim = tmp_path / "victim"
+    victim.write_text("private")
+    train(tmp_path / "run", rounds=1)
+    (file,) = (tmp_path / "run/tensorboard").iterdir()
+    (file.parent / f".{file.name}.new").symlink_to(victim)
+    train(tmp_path / "run", rounds=2)
+    assert victim.read_text() == "private"
 
 
 def test_event_files_can_be_added_later_and_are_always_continued(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ class RunDirectory:
         )
         self._lock = lock_directory(path, "fedopt process")
         try:
+            _check_links(path)
             remove_temporary_files(path)
             self._open(info, fingerprint)
             self._on_write = on_write
@@ -298,7 +299,18 @@ def remove_temporary_files(path: Path) -> None:
     """Delete the unfinished files that a killed process left in a run directory."""
     for pattern in (".*.tmp", "*/.*.tmp", ".*.removed"):
         for temporary in path.glob(pattern):
-            _remove(temporary)
+            if temporary.parent == path or not temporary.parent.is_symlink():
+                _remove(temporary)
+
+
+def _check_links(path: Path) -> None:
+    """Refuse links in place of the directories of a run: files outside would be written and deleted."""
+    for name in ("checkpoints", "clients", "loggers", "tensorboard"):
+        if (path / name).is_symlink():
+            raise RunDirectoryError(
+                f"{path / name} is a symbolic link, which is not followed; replace it by the directory",
+                path=path / name,
+            )
 
 
 def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[str] = ()) -> bool:

@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol
 from fedopt.documents import parse_json
 from fedopt.engine.worker import one_line
 from fedopt.errors import ConfigError, RunError, missing_extra, unknown
-from fedopt.files import disk_errors
+from fedopt.files import disk_errors, open_without_links
 from fedopt.runs import tensorboard
 from fedopt.runs.records import number, read_run
 
@@ -119,7 +119,7 @@ class _SentLines:
                     self.run_id = entry["run"]
                 elif "round" in entry:
                     self._sent.add((entry["split"], entry["round"]))
-            self._file = open(path, "a")
+            self._file = open(path, "a", opener=open_without_links)
 
     def set_run(self, run_id: str) -> None:
         if run_id != self.run_id:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.errors import missing_extra
-from fedopt.files import disk_errors
+from fedopt.files import disk_errors, open_without_links, temporary_path
 from fedopt.runs.records import number
 
 NOT_SCALARS = ("round", "split", "seconds")
@@ -40,10 +40,10 @@ class EventFile:
         self._started = datetime.fromisoformat(started).timestamp()
         folder = run / FOLDER
         self._path = folder / f"events.out.tfevents.{self._started:.0f}.fedopt"
-        temporary = folder / f".{self._path.name}.new"
+        temporary = temporary_path(self._path)
         with disk_errors(self._path):
             folder.mkdir(exist_ok=True)
-            self._file = open(temporary, "wb")
+            self._file = open(temporary, "xb", opener=open_without_links)
         try:
             self._records = RecordWriter(self._file)
             self._write(Event(wall_time=self._started, file_version="brain.Event:2"))

@@ -73,3 +73,12 @@ def test_table_without_row_ids_is_read(places) -> None:
     store = import_dataset("emnist", [path], places.to / "store").store
     for name in ("train/label.npy", "train/pixels.npy", "test/label.npy"):
         assert (store.directory / name).read_bytes() == (expected.directory / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [("1", "an example is damaged (not a blob)"), ("zeroblob(100000000)", "more than 67,108,864 bytes")],
+)
+def test_value_that_cannot_be_read_is_described(places, value: str, message: str) -> None:
+    make = run_sql(f"UPDATE examples SET serialized_example_proto = {value} WHERE rowid = {FIRST}")
+    assert message in str(rejected_import("emnist", make(places.source), places.to))

@@ -18,7 +18,7 @@ from fedopt.data.importing.importer import import_dataset
 from fedopt.data.readers import table_files
 from fedopt.data.readers.base import TableColumns
 from fedopt.data.store import Store
-from fedopt.errors import UnknownName
+from fedopt.errors import DataError, UnknownName
 
 TABLE = "user,age,height,y,part\nzoe,1,0.5,0,train\nadam,2,1.5,1,train\nzoe,3,2.5,1,test\nzoe,4,3.5,0,train\n"
 COLUMNS = TableColumns("user", "y", split="part")
@@ -92,12 +92,20 @@ def test_client_ids_are_text_without_surrounding_spaces(tmp_path: Path) -> None:
     assert list(store.split("train").ids) == sorted(["007", "NA", "a,b", "7"])
 
 
-@pytest.mark.parametrize("values", [[3, 1, 3], ["3", "1", "3"]], ids=["integers", "text"])
+@pytest.mark.parametrize(
+    "values", [[3, 1, 3], ["3", "1", "3"], [b"3", b"1", b"3"]], ids=["integers", "text", "bytes"]
+)
 def test_client_ids_of_any_parquet_type_become_text(tmp_path: Path, values: list[Any]) -> None:
     columns = {"c": values, "x": [1.0, 2.0, 3.0], "y": [0, 1, 0], "s": ["train", "train", "test"]}
     path = write_parquet(tmp_path / "t.parquet", columns)
     store = import_table(path, tmp_path / "out", TableColumns("c", "y", split="s"))
     assert list(store.split("train").ids) == ["1", "3"] and list(store.split("test").ids) == ["3"]
+
+
+def test_row_longer_than_a_block_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"c,y,x\na,1," + b"9" * (9 << 20))
+    with pytest.raises(DataError, match="a row that is longer than 4 MB"):
+        import_table(tmp_path / "t.csv", tmp_path / "out", TableColumns("c", "y"))
 
 
 def test_splits_may_be_separate_files(tmp_path: Path) -> None:

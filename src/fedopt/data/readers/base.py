@@ -138,6 +138,9 @@ def unreadable(
         return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
     if "invalid utf" in str(error).lower():  # as Arrow reports it
         return data_error(file, "is not UTF-8 text; save it as UTF-8", client=client, line=line)
+    if "straddling object" in str(error):  # as Arrow reports it
+        why = "has a row that is longer than 4 MB; a quotation mark may not be closed"
+        return data_error(file, why, client=client, line=line)
     problem = str(error)[:MAX_SHOWN] or type(error).__name__
     why = f"cannot be read ({problem}); the file is truncated or damaged: get it again"
     return data_error(file, why, client=client, line=line)

@@ -63,7 +63,7 @@ def read_clients(files: Sequence[SourceFile], dataset: str) -> Iterator[RawClien
             x, y = _samples(file, user, content["user_data"].pop(user, None))
             # LEAF's own Shakespeare test files declare 79 windows too many, so they are not checked.
             if dataset == "emnist" and counts[user] != len(y):
-                why = f"has {len(y)} samples, but num_samples is {counts[user]}"
+                why = f"has {len(y)} samples, but num_samples is {counts[user]!r:.40}"
                 raise data_error(file, why, client=user)
             if not y:
                 yield RawClient(file, user, {"x": [], "y": []})

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedopt.data.readers import example_proto
 from fedopt.data.readers.base import (
+    RAISE_LIMITS,
     Field,
     FileSet,
     RawClient,
@@ -93,8 +94,10 @@ def field_names(file: SourceFile, split: str) -> set[str]:
     names: set[str] = set()
     for client, blob in rows:
         try:
+            if not isinstance(blob, bytes):
+                raise ValueError("not a blob")
             names |= example_proto.feature_names(blob)
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             name = _client_name(file, client)
             raise data_error(file, f"an example is damaged ({error})", client=name) from None
     return names
@@ -187,18 +190,20 @@ def _decode_text(raw: object) -> str:
 @contextmanager
 def _open_database(file: SourceFile) -> Iterator[sqlite3.Connection]:
     _check_size(file)
+    longest = min(file.budget.array_bytes, MAX_LENGTH)
     try:
         uri = f"file:{quote(os.fsencode(file.path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(uri, uri=True)) as database:
             database.text_factory = bytes  # ids are decoded by `decode_client_id`
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA cell_size_check = ON")
-            longest = min(file.budget.array_bytes, MAX_LENGTH)
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, int(longest))
             database.set_progress_handler(lambda: file.budget.is_late, STEPS_PER_CHECK)
             yield database
     except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:  # damaged pages
         file.reserve(0)  # raises an error if the time is over, which interrupts a statement
+        if "too big" in str(error):
+            raise data_error(file, f"has a value of more than {longest:,.0f} bytes; {RAISE_LIMITS}") from None
         raise unreadable(file, error) from None
 
 

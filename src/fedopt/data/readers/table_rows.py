@@ -178,7 +178,14 @@ def _as_text(values: pa.Array) -> pa.Array:
     """Convert to text. A missing value becomes empty text."""
     if has_text(values):
         return values.cast(pa.string()).fill_null("")
-    return pa.array(["" if value is None else str(value) for value in values.to_pylist()], pa.string())
+    return pa.array([_cell_text(value) for value in values.to_pylist()], pa.string())
+
+
+def _cell_text(value: object) -> str:
+    """Return a cell as text. Some programs store texts in Parquet files as bytes."""
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return "" if value is None else str(value)
 
 
 def _is_number(text: str) -> bool:
