@@ -37,8 +37,9 @@ dist: $(INSTALLED)  ## Build the wheel and the source distribution in dist/
 screenshots: $(INSTALLED)
 	PYTHONPATH=tests/support $(BIN)/python docs/screenshots.py
 
-# All figures of the documentation: screenshots, claims, and growth, which is measured again.
+# All figures of the documentation: screenshots, claims, the demo, and growth, which is measured again.
 figures: screenshots claims-page
+	$(BIN)/python examples/demo.py --out demo --figure docs/figures/demo.svg
 	$(BIN)/python benchmarks/growth.py --write docs/performance.md
 
 # The paper's claims: runs what has no result yet (hours, resumable), then writes docs/claims.md. The real data
