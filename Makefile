@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all check format docs figures dist screenshots claims claims-page soak fuzz audit lock clean
+.PHONY: demo test test-all check format browser docs figures dist screenshots claims claims-page soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Compare five federated optimizers on sparse and dense data and write demo/index.html
 	$(BIN)/python examples/demo.py --out demo
@@ -32,6 +32,11 @@ docs: $(INSTALLED)  ## Build the documentation site in site/
 dist: $(INSTALLED)  ## Build the wheel and the source distribution in dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+
+browser:  ## Install the browser of the tests with the packages of Debian, as root or with sudo
+	$(SUDO) apt-get update --quiet=2
+	$(SUDO) apt-get install --yes --no-install-recommends chromium chromium-driver
+SUDO := $(if $(filter-out 0,$(shell id -u)),sudo)
 
 # Images of the pages for docs/pages.md: trains the demo, a sweep and a reproduction, minutes.
 screenshots: $(INSTALLED)

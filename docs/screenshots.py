@@ -23,19 +23,39 @@ RUNS = ROOT / "screenshots-runs"
 WIDTHS = (1440, 900, 390)
 HEIGHT = 1900  # longer pages are cut
 COLOURS = 256  # of the palette, so that files stay small
-DEMO = "data.clients=100 client.steps=4 eval.every=4 eval.last_every=4 eval.sample=1000"
-TRIAL = "data.clients=50 client.steps=1 eval.every=2 eval.last_every=2 eval.sample=200"
-ALGORITHMS = "fedavg,fedavgm,fedadagrad,fedadam,fedyogi,scaffold"
-GRID = "client_lr=-2:-0.5:0.5, server_lr=-2:0:0.5, tau=-3|-2"
+EXECUTOR = ["--executor", "vectorised"]  # a small task, so the runs take a minute
+SETTINGS = "client.steps=10 clients_per_round=30"
+ALGORITHMS = "fedavg,fedavgm,fedadagrad,fedadam,fedyogi"
+GRID = "client_lr=-2:0:0.5, server_lr=-1:0.5:0.5, tau=-3|-2"
 PAGES = {  # name: arguments of the command, settings, and its page
     "comparison": (
-        ["compare", "emnist_cr", "--algorithms", ALGORITHMS, "--rounds", "20"],
-        DEMO,
+        [
+            "compare",
+            "synthetic_lr",
+            "--algorithms",
+            ALGORITHMS,
+            "--rounds",
+            "100",
+            "--seeds",
+            "0:3",
+            *EXECUTOR,
+        ],
+        f"{SETTINGS} eval.every=5 eval.last_every=5",
         "report.html",
     ),
     "sweep": (
-        ["sweep", "emnist_cr", "--algorithm", "fedavg,fedadam", "--grid", GRID, "--rounds", "4"],
-        TRIAL,
+        [
+            "sweep",
+            "synthetic_lr",
+            "--algorithm",
+            "fedavg,fedadam",
+            "--grid",
+            GRID,
+            "--rounds",
+            "20",
+            *EXECUTOR,
+        ],
+        SETTINGS,
         "report.html",
     ),
     "reproduction": (

@@ -71,6 +71,27 @@ def test_code_of_the_model_card_loads_the_weights(
     assert torch.equal(vector, load(finished_run.path).x)
 
 
+def test_card_of_a_model_for_texts_has_sizes_labels_and_inputs_of_any_length(tmp_path: Path) -> None:
+    """The texts of different clients have different numbers of words."""
+    words = (
+        "--rounds",
+        "1",
+        "--set",
+        "data.clients=10",
+        "--set",
+        "model.vocabulary=50",
+        "--executor",
+        "serial",
+    )
+    assert fedopt("run", "so_lr", *words, "--set", "eval.sample=20", "--out", tmp_path / "run").code == 0
+    assert fedopt("export", tmp_path / "run", "--to", tmp_path).code == 0
+    card = (tmp_path / "MODEL_CARD.md").read_text()
+    assert "| input | int64 [any] |" in card and "TagRegression(vocabulary=50, tags=500)" in card
+    assert "| `kernel` | float32 [50, 500] |" in card and "| `bias` | float32 [500] |" in card
+    assert "| labels | 500: tag 0, tag 1, ..., tag 499;" in card
+    assert card.rstrip().endswith("tag 498, tag 499.")
+
+
 def test_run_starts_from_exported_weights(finished_run: FinishedRun, exported: Path, tmp_path: Path) -> None:
     """Its evaluation before the first round is the exported run's last."""
     words = ("--init", exported / "model.safetensors")

@@ -11,9 +11,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
 FLAGS += "disable-component-update disable-sync hide-scrollbars"
 HOW_TO_INSTALL = (
-    "Browser tests need Chromium and its driver. Debian, Ubuntu: apt install chromium chromium-driver. "
-    "Elsewhere: install Chromium or Chrome with the chromedriver of the same version, and set CHROMIUM and "
-    "CHROMEDRIVER to the paths of both programs."
+    "Browser tests need Chromium and its driver. Debian: `make browser`, that is apt-get install chromium "
+    "chromium-driver. Elsewhere: install Chromium or Chrome with the chromedriver of the same version, and "
+    "set CHROMIUM and CHROMEDRIVER to the paths of both programs."
 )
 
 

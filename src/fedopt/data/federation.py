@@ -95,6 +95,7 @@ class Federation(NamedTuple):
     train: Split
     test: Split
     source: str  # "synthetic", or the directory of the store
+    output_names: Sequence[str] = ()  # labels in the order of a model's outputs, if examples have several
 
 
 def _call(function: Callable[[str], Sequence[NDArray[np.generic]]], ids: Sequence[str], index: int) -> Arrays:

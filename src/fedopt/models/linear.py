@@ -27,6 +27,9 @@ class TagRegression(nn.Module):
         self.bias = nn.Parameter(torch.zeros(tags))
         nn.init.xavier_uniform_(self.kernel)
 
+    def extra_repr(self) -> str:
+        return f"vocabulary={self.kernel.shape[0]}, tags={self.kernel.shape[1]}"
+
     def can_update(self) -> bool:
         return True
 

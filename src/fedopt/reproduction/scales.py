@@ -56,6 +56,12 @@ class ReproductionScale:
         return f"scale: {self.name}" + ("" if self.rounds is None else f", {self.rounds} rounds")
 
     @property
+    def averaged_rounds(self) -> str:
+        """The rounds over which our final numbers are means."""
+        rounds = self.rounds or LAST_ROUNDS
+        return f"the last {LAST_ROUNDS} rounds" if rounds >= LAST_ROUNDS else f"all {rounds} rounds"
+
+    @property
     def reductions(self) -> tuple[str, ...]:
         """What differs from the paper, one sentence each."""
         return (*self.remarks, *_training(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
@@ -183,8 +189,8 @@ SMALL = ReproductionScale(
 SMOKE = ReproductionScale(
     name="smoke",
     has_meaning=False,
-    summary="three rounds, two clients, one step: tests the software, the numbers have no meaning",
-    remarks=("This scale tests the software. Its numbers have no meaning.",),
+    summary="three rounds, two clients, one step: tests the software",
+    remarks=("The numbers have no meaning.",),
     rounds=3,
     cohort=2,
     steps=1,

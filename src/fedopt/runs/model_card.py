@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.data import Split
+from fedopt.data import Federation
 from fedopt.engine.client import tensors
 from fedopt.engine.problem import Problem
 from fedopt.formatting import metric_unit
@@ -19,24 +20,34 @@ from fedopt.runs.records import RunRecord, flatten
 from fedopt.tasks import TASKS
 from fedopt.tasks.batch import call_model
 
+EXAMPLES = 16  # that are read to find the dimensions in which examples differ
+MAX_LABELS = 100  # in the table; more are listed at the end of the card
+
 
 class ExampleForm(NamedTuple):
-    """Type and shape of inputs, outputs and targets for one example, for example "float32 [1, 28, 28]"."""
+    """Type and shape of inputs, outputs and targets for one example, for example "float32 [1, 28, 28]".
+
+    A dimension that differs between examples, such as the number of words, is "any".
+    """
 
     inputs: str
     outputs: str
     targets: str
-    labels: tuple[str, ...] = ()  # names of the classes, if the data has any
+    first_inputs: str  # of the first example, without "any"
+    labels: tuple[str, ...] = ()  # in the order of the outputs, if the data has names
 
 
-def example_form(problem: Problem, split: Split, module: nn.Module) -> ExampleForm:
-    """Read one example and describe what goes into the model and what comes out."""
-    arrays = split.gather(np.arange(1))
-    inputs, targets = problem.prepare(tensors(arrays, slice(0, 1)), None)
-    with torch.no_grad():
-        outputs = call_model(module, inputs)
-    names = () if split.labels is None else tuple(map(str, split.labels.names))
-    return ExampleForm(_form(inputs), _form(outputs), _form(targets), names)
+def example_form(problem: Problem, federation: Federation, module: nn.Module) -> ExampleForm:
+    """Read some test examples and describe what goes into the model and what comes out."""
+    split, forms = federation.test, []
+    for position in range(min(EXAMPLES, int(split.sizes.sum()))):
+        inputs, targets = problem.prepare(tensors(split.gather(np.array([position])), slice(0, 1)), None)
+        with torch.no_grad():
+            outputs = call_model(module, inputs)
+        forms.append((_form(inputs), _form(outputs), _form(targets)))
+    inputs_form, outputs_form, targets_form = (_merge_forms(texts) for texts in zip(*forms, strict=True))
+    names = federation.output_names or (() if split.labels is None else split.labels.names)
+    return ExampleForm(inputs_form, outputs_form, targets_form, forms[0][0], tuple(map(str, names)))
 
 
 def _form(value: Any) -> str:
@@ -46,6 +57,19 @@ def _form(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_form(part)}" for name, part in value.items())
     return ", ".join(_form(part) for part in value)
+
+
+def _merge_forms(forms: Sequence[str]) -> str:
+    """Replace numbers in which the forms differ by "any".
+
+    >>> _merge_forms(["int64 [21, 3]", "int64 [7, 3]"])
+    'int64 [any, 3]'
+    """
+    words = [re.split(r"([\[\], ])", form) for form in forms]
+    if len({len(parts) for parts in words}) > 1:  # other structures, such as optional inputs
+        return forms[0]
+    columns = zip(*words, strict=True)
+    return "".join(column[0] if len(set(column)) == 1 else "any" for column in columns)
 
 
 def model_card(
@@ -72,6 +96,8 @@ def model_card(
         _table("## Data", {"source": _describe_data(record)}),
         _table("## Training", {"command": f"`{info['command']}`", **_config_rows(record)}),
     ]
+    if form is not None and len(form.labels) > MAX_LABELS:
+        sections.append(f"## Labels\n\nIn the order of the outputs: {', '.join(form.labels)}.")
     return "\n\n".join(sections) + "\n"
 
 
@@ -113,8 +139,8 @@ def _usage_section(
         lines += [f"from {build.__module__} import {build.__qualname__}", ""]
         lines.append(f"model = {build.__qualname__}({options})")
     lines += ['model.load_state_dict(load_file("model.safetensors"))', "model.eval()"]
-    if form is not None and "," not in form.inputs.partition("[")[0]:
-        dtype, _, shape = form.inputs.partition(" ")
+    if form is not None and "," not in form.first_inputs.partition("[")[0]:
+        dtype, _, shape = form.first_inputs.partition(" ")
         if shape.startswith("[") and shape.count("[") == 1:
             size = ", ".join(["1", *filter(None, shape.strip("[]").split(", "))])
             lines.append(f"outputs = model(torch.zeros({size}, dtype=torch.{dtype}))")
@@ -127,10 +153,18 @@ def _model_section(record: RunRecord, module: nn.Module, form: ExampleForm | Non
     if form is not None:
         facts |= {"input": form.inputs, "output": form.outputs, "target": form.targets}
         if form.labels:
-            facts["labels"] = ", ".join(form.labels)
+            facts["labels"] = _describe_labels(form.labels)
     if "x_sha256" in record.info:
         facts["x sha256"] = str(record.info["x_sha256"])
-    return _table("## Model", facts) + f"\n\n```\n{module}\n```"
+    lines = [f"| `{name}` | {_form(value[None])} |" for name, value in module.state_dict().items()]
+    weights = "\n".join(["| in model.safetensors | |", "|---|---|", *lines])
+    return f"{_table('## Model', facts)}\n\n```\n{module}\n```\n\n{weights}"
+
+
+def _describe_labels(labels: Sequence[str]) -> str:
+    if len(labels) <= MAX_LABELS:
+        return ", ".join(labels)
+    return f"{len(labels)}: {labels[0]}, {labels[1]}, ..., {labels[-1]}; all at the end of this card"
 
 
 def _describe_data(record: RunRecord) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedopt.data import Arrays, Federation, text
+from fedopt.data.store import open_store
 from fedopt.data.store.columns import Columns
 from fedopt.data.synthetic import stackoverflow as synthetic_stackoverflow
 from fedopt.data.text import PAD, TAGS, WORDS
@@ -30,6 +31,7 @@ from fedopt.tasks.text_metrics import (
     token_loss,
 )
 
+TAG_FILE = "tags.txt"  # of a store
 LIMIT = 1000  # a client trains on its first LIMIT sentences
 
 
@@ -118,7 +120,17 @@ def tag_prediction(
     source: str, *, clients: int = 0, limit: int = LIMIT, bag: str = text.BAGS[0]
 ) -> Federation:
     """Open Stack Overflow as padded rows: the words of each sentence with its title, and its tags."""
-    return _open_users(source, clients, limit, partial(_encode_words_and_tags, bag))
+    federation = _open_users(source, clients, limit, partial(_encode_words_and_tags, bag))
+    return federation._replace(output_names=_tag_names(source))
+
+
+def _tag_names(source: str) -> list[str]:
+    """Return the tags of a store, most frequent first. Synthetic tags have numbers only."""
+    if source != "synthetic":
+        store = open_store(source)
+        if TAG_FILE in store.manifest.get("texts", []):
+            return store.text(TAG_FILE).splitlines()[:TAGS]
+    return [f"tag {number}" for number in range(TAGS)]
 
 
 def _many_hot(examples: tuple[Tensor, ...], rng: np.random.Generator | None) -> Batch:

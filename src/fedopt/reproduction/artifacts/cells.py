@@ -58,7 +58,7 @@ def limit_claims(plan: RunPlan, table: ComparisonTable) -> ComparisonTable:
 def claim_notes(plan: RunPlan) -> tuple[str, ...]:
     """Explain why differences or bold are missing."""
     if not plan.scale.has_meaning:
-        return ("No differences from the paper and no bold: at this scale the numbers have no meaning.",)
+        return ("No differences from the paper and no bold at this scale.",)
     if not plan.scale.is_comparable:
         return (f"No differences from the paper: runs of {plan.scale.rounds} rounds are not comparable.",)
     if any(plan.label(task) == SYNTHETIC for task in plan.tasks):

@@ -82,8 +82,8 @@ def performance(reader: RunReader) -> ArtifactContent:
     """Compare the validation performance of all methods."""
     plan = reader.plan
     cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
-    title, note = "Validation performance, mean over the last 100 rounds", f"{TUNING} {bold_rule(plan)}"
-    table = ComparisonTable(title, cells, "task", note)
+    title = f"Validation performance, mean over {plan.scale.averaged_rounds}"
+    table = ComparisonTable(title, cells, "task", f"{TUNING} {bold_rule(plan)}")
     return comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
 
 
@@ -115,8 +115,9 @@ def curves(reader: RunReader) -> ArtifactContent:
         for point in _curve_cells(reader, task, method, lines[task][method])
     ]
     names = TASK_NAMES[plan.tasks[0]] if len(plan.tasks) == 1 else "Validation performance"
+    title = f"{names}: mean over {plan.scale.averaged_rounds}"
     tables = (
-        limit_claims(plan, ComparisonTable(f"{names}: mean over the last 100 rounds", cells, "task")),
+        limit_claims(plan, ComparisonTable(title, cells, "task")),
         ComparisonTable("curve", tuple(points), on_page=False),
     )
     bands = ("Bands are 95 % confidence intervals over the seeds.",) if len(plan.seeds) > 1 else ()
