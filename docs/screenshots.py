@@ -21,12 +21,12 @@ from PIL import Image
 ROOT = Path(__file__).resolve().parent.parent
 RUNS = ROOT / "screenshots-runs"
 WIDTHS = (1440, 900, 390)
-HEIGHT = 1900  # longer pages are cut
-COLOURS = 256  # of the palette, so that files stay small
+HEIGHT = 2200  # longer pages are cut
+COLOURS = 96  # of the palette, so that files stay small
 EXECUTOR = ["--executor", "vectorised"]  # a small task, so the runs take a minute
 SETTINGS = "client.steps=10 clients_per_round=30"
 ALGORITHMS = "fedavg,fedavgm,fedadagrad,fedadam,fedyogi"
-GRID = "client_lr=-2:0:0.5, server_lr=-1:0.5:0.5, tau=-3|-2"
+GRID = "client_lr=-2:0:1, server_lr=-1:0.5:0.5, tau=-3|-2"
 PAGES = {  # name: arguments of the command, settings, and its page
     "comparison": (
         [
