@@ -52,7 +52,7 @@ def write_export(
     form = None
     if task is not None and evaluation is not None:
         problem = build_problem(task, loaded.config)
-        form = example_form(problem, problem.federation().test, loaded.model)
+        form = example_form(problem, problem.federation(), loaded.model)
     write_atomically(card, model_card(record, loaded.round, loaded.model, build, form, evaluation))
     return [weights_file, card]
 
