@@ -34,8 +34,12 @@ def scaffold(results: Results) -> Section:
     ]
     rows.append(["Shakespeare, 1,119 roles, 10 per round, 300 rounds", *_scaffold_row(text, "value")])
     rows.append(["digits, 539 writers, 10 per round, 200 rounds", *_scaffold_row(digits, "last")])
-    large = populations["large"]
+    large, small = populations["large"], populations["small"]
+    often = difference(small.get("scaffold", []), small.get("fedavg", []))
     verdicts = {
+        "synthetic_lr, 30 clients, often revisited": rules.not_run("30 clients", 0, 1)
+        if often is None
+        else rules.Verdict("measured", f"SCAFFOLD {markdown.difference_text(often, 'accuracy')} points"),
         "synthetic_lr, 3,000 clients": rules.judge_not_better(
             difference(large.get("scaffold", []), large.get("fedavg", [])), "3,000 clients"
         ),

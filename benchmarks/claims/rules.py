@@ -1,8 +1,9 @@
 """The verdict on each claim: rules with thresholds.
 
 The thresholds were written down on 2026-11-16 before the results that they judge. Of these, only parts of the
-first grid (`so_lr/grid_coarse`) were known. Differences and values are fractions, as in run directories. A
-verdict always cites the number that decides.
+first grid (`so_lr/grid_coarse`) were known. One rule was added afterwards: best rates at the edge of a grid
+make a verdict weaker. Differences and values are fractions, as in run directories. A verdict always cites the
+number that decides.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ def clear_margin(results: Results) -> Section:
         [
             METHOD_NAMES[method],
             f"{paper[method]:.1f}",
+            ", ".join(
+                _minus(float(rate)) for rate in paper_settings("so_lr").rates[method] if rate is not None
+            ),
             _point(full[method]),
             markdown.value_text(mean_interval(full[method]), METRIC),
             markdown.difference_text(_margin(full, method), METRIC),
@@ -45,7 +48,8 @@ def clear_margin(results: Results) -> Section:
     header = [
         "",
         "paper",
-        "selected (log10 client, server, tau)",
+        "paper's rates",
+        "our rates",
         "real",
         "− FedAvg",
         "synthetic",
