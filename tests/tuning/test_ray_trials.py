@@ -95,7 +95,7 @@ def test_error_outside_of_a_trial_is_reported_once(
 def test_options_of_trials_are_checked() -> None:
     with pytest.raises(UnknownName) as unknown:
         check_trial_executor(ExecutorOptions("threads"))
-    assert unknown.value.allowed == ("processes", "ray", "serial", "vectorised", "compiled")
+    assert unknown.value.allowed == ("processes", "ray", "serial", "vectorised", "compiled", "auto")
     with pytest.raises(ConfigError) as caught:
         check_trial_executor(ExecutorOptions("processes", ray_address="auto"))
     assert caught.value.keys == ("ray_address",)

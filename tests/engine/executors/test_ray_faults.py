@@ -119,6 +119,7 @@ def _has_cpu(node: dict) -> bool:
     return bool(node["Alive"] and node["Resources"].get("CPU"))
 
 
+@pytest.mark.slow  # starts its slots again and waits for one that cannot start
 def test_problem_does_not_wait_again_for_slots_without_a_cpu(
     on_ray: RayExecutor, free_cluster: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
