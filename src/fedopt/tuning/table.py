@@ -43,16 +43,19 @@ def best_points(result: SweepResult, width: int = PIPE_WIDTH) -> Table:
         score = metric_unit(request.select) if request.select == TRAIN_LOSS else mean_unit(request.select)
         columns.append(TextColumn(score.name, [_value_text(score, p.score if p else None) for p in best]))
     ease = result.ease_of_tuning()
+    means = [_value_text(unit, p.value if p else None) for p in best]
+    lasts = [_value_text(unit, p.last if p else None) for p in best]
+    is_criterion = request.select == result.metric
     columns += [
-        TextColumn(mean_unit(result.metric).name, [_value_text(unit, p.value if p else None) for p in best]),
-        TextColumn(unit.name, [_value_text(unit, p.last if p else None) for p in best], drop_order=3),
+        TextColumn(mean_unit(result.metric).name, means, drop_order=0 if is_criterion else 1),
+        TextColumn(unit.name, lasts, drop_order=1 if is_criterion else 0),
         TextColumn("trials", [str(len(algorithm.points)) for algorithm in algorithms], drop_order=4),
         TextColumn("diverged", [str(algorithm.diverged) for algorithm in algorithms], drop_order=5),
-        TextColumn("near best", [_share_text(e.near_best_share) for e in ease], drop_order=1),
+        TextColumn("near best", [_share_text(e.near_best_share) for e in ease], drop_order=2),
     ]
     if any(e.beats_reference is not None for e in ease):
         shares = [_share_text(e.beats_reference_share) for e in ease]
-        columns.append(TextColumn("beats fedavg", shares, drop_order=2))
+        columns.append(TextColumn("beats fedavg", shares, drop_order=3))
     if any(algorithm.with_rejections for algorithm in algorithms):
         rejected = [str(algorithm.with_rejections) for algorithm in algorithms]
         columns.append(TextColumn("clients rejected", rejected, drop_order=6))
