@@ -21,6 +21,7 @@ from fedopt.runs.records import RunRecord
 # A process started in the background ignores interrupts, and its children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+collect_ignore = ["conftest.py"]  # has no doctests, and src has a module of the same name
 torch.set_num_threads(1)  # more threads would compete for the same cores
 
 # In tests/support.

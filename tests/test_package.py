@@ -19,7 +19,8 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 USER_PROJECT = ROOT / "tests" / "support" / "user_types.py"
 PRINT_FILES = """
 import sys, fedopt.cli.app
-print(*(module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)))
+files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+print(*(f"{name}={file}" for name, file in files.items() if file))
 """
 
 pytestmark = pytest.mark.xdist_group("package")  # one build for all tests
@@ -56,8 +57,9 @@ def test_source_distribution_builds_the_same_wheel(distributions: Distributions,
 def test_installed_package_is_the_wheel(wheel_environment: WheelEnvironment, tmp_path: Path) -> None:
     done = wheel_environment.run("fedopt", "--version", cwd=tmp_path)
     assert (done.stdout.split()[-1], done.stderr) == (VERSION, "")
-    files = wheel_environment.run(wheel_environment.python, "-c", PRINT_FILES, cwd=tmp_path).stdout.split()
-    ours = [file for file in files if "fedopt" in Path(file).parts]
+    printed = wheel_environment.run(wheel_environment.python, "-c", PRINT_FILES, cwd=tmp_path).stdout.split()
+    files = [line.partition("=")[2] for line in printed]
+    ours = [line.partition("=")[2] for line in printed if line.split(".")[0] == "fedopt"]
     assert len(ours) > 20
     assert all(Path(file).is_relative_to(wheel_environment.packages) for file in ours)
     assert not [file for file in files if Path(file).is_relative_to(SOURCE)]

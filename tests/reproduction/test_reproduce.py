@@ -180,7 +180,7 @@ def test_runs_that_do_not_fit_on_the_disk_are_skipped(
     messages: list[str] = []
     (outcome,) = reproduce(options_for("performance", tmp_path), messages.append)
     assert (outcome.runs, outcome.done) == (9, 5)
-    assert any("4 runs of so_lr scaffold" in message and "GB" in message for message in messages)
+    assert any("4 runs of so_lr scaffold" in message and "has 1.0 KB" in message for message in messages)
     assert "| not enough disk space |" in (tmp_path / "performance" / "table.md").read_text()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,7 @@ def test_wandb_offline_has_each_round_of_a_resumed_run_once(
     monkeypatch.setenv("WANDB_SILENT", "true")
     out = tmp_path / "run"
     train(make_task(), rounds=3, out=out, log=["wandb"], callback=stop_after(2))
+    time.sleep(1)  # wandb names the file of a part by the second in which it starts
     train(make_task(), rounds=3, out=out, log=["wandb"])
     rows = {row["_step"]: row for row in read_offline_history(out) if "train/loss" in row}
     lines = read_lines(out, "train")
