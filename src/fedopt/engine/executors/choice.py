@@ -4,10 +4,10 @@ For a small model, the time of a local step is mostly overhead: about 0.5 ms in 
 client after the other. Clients that train together in a compiled step share it. For a large model, the matrix
 products take most of the time, and worker processes compute them on all cores.
 
-A step has three times the operations of its forward pass, for each example of a batch. The limit is measured
-(`python benchmarks/small_models.py size`, docs/performance.md). In processor time, a compiled round takes a
-third of a serial one at 4 million operations, and as long at 17 million. Two worker processes take half of
-the serial time, so the limit is below that point. The choice does not depend on the machine, on the number of
+A step has three times the operations of its forward pass, for each example of a batch. The limit follows from
+measurements (docs/performance.md). In processor time, a compiled round takes a third of a serial one at
+4 million operations, and as long at 17 million. Two worker processes take at least half of the serial time,
+so the limit is below that point. The choice does not depend on the machine, on the number of
 rounds or on what is installed, because it is part of a run's configuration.
 """
 
