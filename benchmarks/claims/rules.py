@@ -58,8 +58,7 @@ def judge_clear_margin(differences: Differences, paper: Mapping[str, float]) -> 
     if len(known) < len(paper):
         return not_run(_names(set(paper) - set(known)), len(known), len(paper))
     reason = "; ".join(
-        f"{METHOD_NAMES[method]} {_points(known[method])} (paper {_signed(paper[method])})"
-        for method in paper
+        f"{METHOD_NAMES[method]} {_points(known[method])}, paper {_signed(paper[method])}" for method in paper
     )
     if any(_upper(difference) < 0 for difference in known.values()):
         return Verdict(CONTRADICTED, reason)
