@@ -47,7 +47,7 @@ def cases() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def checksum(task: str, algorithm: str, options: dict[str, Any], executor: str) -> str:
-    settings = {**SMALL[task], **options}
+    settings = {**SMALL.get(task, {}), **options}
     if algorithm == "centralized":
         settings.pop("clients_per_round", None)
         if task == "so_lr":  # the union of all 342,477 clients would take minutes to generate

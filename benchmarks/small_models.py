@@ -58,11 +58,7 @@ def measure_bench(against: str, repeats: int) -> list[str]:
     for task, numbers in result["tasks"].items():
         executors = numbers["executors"]
         ratio = executors["serial"]["seconds"] / numbers["seconds"]
-        peers = [f"{value:.1f} times {name}" for name, value in numbers["ratio"].items()]
-        lines += [
-            "",
-            f"{task}: {numbers['executor']} runs {', '.join([f'{ratio:.1f} times serial', *peers])}.",
-        ]
+        lines += ["", f"{task}: `{numbers['executor']}` is {ratio:.1f} times as fast as `serial`."]
         lines += [f"{task}: {name} is absent: {reason}." for name, reason in numbers["absent"].items()]
     return lines
 

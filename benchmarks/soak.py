@@ -268,7 +268,7 @@ def main() -> int:
     print(soak.details())
     if block:
         origin = f"{describe_origin(measurement_origin())}, {options.seconds:.0f} seconds."
-        block.write([origin, "", f"    {soak.details()}", f"    {soak.summary()}"])
+        block.write([origin, "", f"- {soak.details()}", f"- {soak.summary()}"])
     print(soak.summary())
     return 1 if soak.differences else 0
 

@@ -1,4 +1,4 @@
-"""The directory of downloads, stores and copies of remote directories."""
+"""The directory of downloads, stores, copies of remote directories and compiled code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ def data_directory() -> Path:
     """Return the directory of all downloads and stores. The environment variable FEDOPT_DATA overrides it."""
     if directory := os.environ.get("FEDOPT_DATA"):
         return Path(directory).expanduser().absolute()
-    import pooch
+    return cache_directory()
 
-    return Path(pooch.os_cache("fedopt"))
+
+def cache_directory() -> Path:
+    """Return the directory of fedopt in the user's cache."""
+    import platformdirs  # pooch.os_cache does the same, but its import prints a warning in notebooks
+
+    return Path(platformdirs.user_cache_dir("fedopt"))

@@ -21,8 +21,12 @@ def key(*parts: int | str) -> int:
     >>> key(0, "cohort", 13) == key(0, "cohort1", 3)
     False
     """
-    text = "\x1f".join(f"str:{part}" if isinstance(part, str) else f"int:{int(part)}" for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+    return int.from_bytes(_digest(parts), "little")
+
+
+def _digest(parts: tuple[int | str, ...]) -> bytes:
+    text = "\x1f".join([f"str:{part}" if isinstance(part, str) else f"int:{int(part)}" for part in parts])
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def generator(*parts: int | str) -> np.random.Generator:
@@ -39,14 +43,11 @@ def permutation(n: int, *parts: int | str) -> NDArray[np.int64]:
     >>> bool((permutation(9, 0, "shuffle") == generator(0, "shuffle").permutation(9)).all())
     True
     """
-    number = key(*parts)
+    words = np.frombuffer(_digest(parts), dtype="<u8")
     with _lock:
         _philox.state = {
             "bit_generator": "Philox",
-            "state": {
-                "counter": _ZEROS,
-                "key": np.array([number & _LOW_BITS, number >> 64], dtype=np.uint64),
-            },
+            "state": {"counter": _ZEROS, "key": words},
             "buffer": _ZEROS,
             "buffer_pos": 4,  # empty
             "has_uint32": 0,
@@ -55,7 +56,6 @@ def permutation(n: int, *parts: int | str) -> NDArray[np.int64]:
         return _reused.permutation(n)
 
 
-_LOW_BITS = 2**64 - 1
 _ZEROS = np.zeros(4, dtype=np.uint64)
 _philox = np.random.Philox(key=0)
 _reused = np.random.Generator(_philox)

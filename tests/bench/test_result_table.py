@@ -36,14 +36,22 @@ def test_table_marks_shortened_rounds_and_absent_peers():
     assert header[-1] == "x pfl"
     assert rows[0] == ["so_nwp*", "2 s (1.5-2.5)", "0.5", "50", "80%", "12.5%", "-", "2.50 (2.25-2.75)"]
     assert rows[1][0] == "so_lr" and rows[1][-2:] == ["1,700 MB", "absent"]
-    assert table_notes(RESULT)[-1].endswith("so_nwp: 16 of 50 clients")
+    assert table_notes(RESULT)[-1].endswith("so_nwp: 16 of 50 clients.")
 
 
 def test_markdown_names_commit_machine_and_settings_of_peers():
     lines = markdown_lines(RESULT)
     assert lines[0] == "2026-11-16, commit abc1234, CPU with 2 cores, Linux, Python 3.11, torch 2.13."
     assert lines[4].startswith("| so_nwp\\* | 2 s (1.5-2.5) |")
-    assert lines[-1] == "pfl: pfl 0.6.0; 2 processes (so_nwp)"
+    assert lines[-1] == "- pfl: pfl 0.6.0; 2 processes (so_nwp)."
+
+
+def test_markdown_lists_a_peer_with_two_settings_once():
+    other = NUMBERS | {"peers": {"pfl": {"versions": {"pfl": "0.6.0"}, "settings": "4 threads"}}}
+    lines = markdown_lines(RESULT | {"tasks": {"so_nwp": NUMBERS, "so_lr": other}})
+    assert [line for line in lines if line.startswith("- pfl")] == [
+        "- pfl: pfl 0.6.0; 2 processes (so_nwp); 4 threads (so_lr)."
+    ]
 
 
 def test_executors_of_a_small_workload_have_their_own_table():

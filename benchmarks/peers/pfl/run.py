@@ -123,8 +123,8 @@ def run_rank(directory: str, workers: str) -> None:
                     workload.write_x("pfl", parameters)
                     ready = {
                         "versions": versions("pfl", "torch"),
-                        "settings": f"{workload.workers} processes with {torch.get_num_threads()} threads "
-                        "each (gloo), clients distributed by size",
+                        "settings": f"processes: {workload.workers}, threads of each: "
+                        f"{torch.get_num_threads()} (gloo), clients distributed by size",
                     }
                 channel.send(seconds=seconds, **ready)
                 proceed[0] = float(channel.wait_for_request())

@@ -9,6 +9,12 @@ from rich.table import Table
 
 from fedopt.bench.peers import PEERS
 
+_DEFINITIONS = (
+    "GEMM share: time of the matrix products alone, at their real shapes, divided by the time of our round. "
+    "Engine overhead: share of the workers' time outside forward and backward passes, including waiting. "
+    "Memory: peak of the summed PSS of our processes. x PEER: time of the peer's round divided by the "
+    "time of our round."
+)
 _COLUMNS = ("task", "round", "rounds/s", "steps/s", "GEMM share", "engine overhead", "memory")
 
 
@@ -42,13 +48,10 @@ def _row(task: str, numbers: dict[str, Any], peers: list[str]) -> list[str]:
 
 
 def table_notes(result: dict[str, Any]) -> list[str]:
-    """Return the explanations that belong below the table."""
+    """Return the notes on this result that belong below the table."""
     notes = [
         f"Workers: {result['workers']}. Values are medians over the repeats, with minimum and maximum in "
-        "brackets. GEMM share: time of the matrix products alone, at their real shapes, divided by the time "
-        "of our round. Engine overhead: share of the workers' time outside forward and backward passes, "
-        "including waiting. Memory: peak of the summed PSS of our processes. x PEER: time of the peer's "
-        "round divided by the time of our round."
+        "brackets."
     ]
     if "so_lr" in result["tasks"]:
         notes.append("so_lr: the matrix products are those of dense bags of words, which the engine avoids.")
@@ -60,7 +63,7 @@ def table_notes(result: dict[str, Any]) -> list[str]:
         )
     cut = [f"{task}: {numbers['cut']}" for task, numbers in result["tasks"].items() if numbers["cut"]]
     if cut:
-        notes.append(f"* shorter than the full round, for all simulators: {'; '.join(cut)}")
+        notes.append(f"* shorter than the full round, for all simulators: {'; '.join(cut)}.")
     return notes
 
 
@@ -91,7 +94,7 @@ def print_result(result: dict[str, Any]) -> None:
     header, rows = executor_rows(result)
     if rows:
         _print_table(console, "Executors", header, rows)
-    for note in table_notes(result):
+    for note in (*table_notes(result), _DEFINITIONS):
         console.print(note, highlight=False, markup=False)
 
 
@@ -108,10 +111,6 @@ def markdown_lines(result: dict[str, Any]) -> list[str]:
     """Return the table, its notes and the settings of the peers as Markdown."""
     machine = result["machine"]
     executors = executor_rows(result)
-    tasks_by_setting: dict[str, list[str]] = {}
-    for task, numbers in result["tasks"].items():
-        for name, peer in numbers["peers"].items():
-            tasks_by_setting.setdefault(f"{name}: {_peer_settings(peer)}", []).append(task)
     return [
         f"{result['date'][:10]}, commit {result['commit'] or 'unknown'}, {machine['cpu']} with "
         f"{machine['cores']} cores, {machine['system']}, Python {machine['python']}, torch "
@@ -120,8 +119,8 @@ def markdown_lines(result: dict[str, Any]) -> list[str]:
         *_markdown_table(*table_rows(result)),
         "",
         *([*_markdown_table(*executors), ""] if executors[1] else []),
-        *(note.replace("*", r"\*") for note in table_notes(result)),
-        *(f"{setting} ({', '.join(tasks)})" for setting, tasks in tasks_by_setting.items()),
+        *(f"- {note}".replace("*", r"\*") for note in table_notes(result)),
+        *(f"- {settings}." for settings in _peer_settings(result)),
     ]
 
 
@@ -133,6 +132,18 @@ def _markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
     ]
 
 
-def _peer_settings(peer: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in (peer["versions"] or {}).items())
-    return f"{versions}; {peer['settings']}"
+def _peer_settings(result: dict[str, Any]) -> list[str]:
+    """Return one text for each peer: its versions, and its settings with the tasks that they belong to."""
+    texts = []
+    for name in PEERS:
+        tasks_by_settings: dict[str, list[str]] = {}
+        versions: dict[str, str] = {}
+        for task, numbers in result["tasks"].items():
+            if peer := numbers["peers"].get(name):
+                tasks_by_settings.setdefault(peer["settings"], []).append(task)
+                versions |= peer["versions"] or {}
+        if tasks_by_settings:
+            listed = ", ".join(f"{package} {version}" for package, version in versions.items())
+            parts = [f"{settings} ({', '.join(tasks)})" for settings, tasks in tasks_by_settings.items()]
+            texts.append(f"{name}: {'; '.join([listed, *parts] if listed else parts)}")
+    return texts

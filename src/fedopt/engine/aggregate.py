@@ -43,10 +43,10 @@ class BlockSum:
 
     @classmethod
     def from_vectors(cls, sums: Sequence[Vector], weight: float, count: int) -> BlockSum:
-        """Return a block whose weighted sums have been computed."""
+        """Return a block whose weighted sums have been computed. It changes these vectors."""
         block = cls()
         if count:
-            block._add(1.0, sums, None)
+            block._sums = _DenseSum(sums)
         block.weight, block.count = weight, count
         return block
 
@@ -131,8 +131,8 @@ class BlockedMean:
 class _DenseSum:
     """A weighted sum of full vectors."""
 
-    def __init__(self) -> None:
-        self._vectors: list[Vector] = []
+    def __init__(self, vectors: Sequence[Vector] = ()) -> None:
+        self._vectors = list(vectors)
 
     def add(self, weight: float, vectors: Sequence[Vector], rows: SparseRows | None) -> None:
         if not self._vectors:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
 from fedopt.engine import allocation
+from fedopt.errors import WorkerError
 
 _IMPORTED_BY_SERVER = ["fedopt.engine.executors.processes", "fedopt.runs.build_problem"]
 # One thread per worker; the variables are read when a process starts.
@@ -52,3 +53,11 @@ def worker_environment() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def failed_start(how: str = "early", other_way: str = "") -> WorkerError:
+    """Build the error for a worker that could not import the main program."""
+    return WorkerError(
+        f"a worker process ended {how} during its start, see its messages above; a script that uses several "
+        f"processes needs `if __name__ == '__main__':` around its call{other_way}"
+    )

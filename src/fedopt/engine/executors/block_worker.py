@@ -28,7 +28,7 @@ class BlockReply(NamedTuple):
 
     def result(self, vectors: Sequence[Vector]) -> BlockResult:
         """Return the block with copies of its vectors."""
-        total = BlockSum.from_vectors(vectors[: self.sums], self.weight, self.clients)
+        total = BlockSum.from_vectors([v.clone() for v in vectors[: self.sums]], self.weight, self.clients)
         rest = iter(vectors[self.sums :])
         each = (len(vectors) - self.sums) // max(len(self.kept), 1)
         kept = {client: tuple(v.clone() for v in islice(rest, each)) for client in self.kept}

@@ -31,6 +31,7 @@ from fedopt.engine.open_files import allow_open_files
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses
 from fedopt.engine.worker import BlockJob, ClientJob, Job, Worker, initial_model
+from fedopt.engine.worker_server import failed_start
 from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.files import Log
 
@@ -124,7 +125,7 @@ class Processes:
             except (EOFError, OSError):
                 exit_code = self._workers[index].end()
                 if exit_code >= 0:
-                    raise _failed_start(exit_code) from None
+                    raise failed_start(f"with exit code {exit_code}", ", or executor='serial'") from None
                 self._replace(index)  # killed by a signal
         raise WorkerError(
             f"worker processes were killed during their start {_MAX_DEATHS} times "
@@ -262,11 +263,3 @@ def _with_kept(job: Job | BlockJob, kept: Kept) -> tuple[Job | BlockJob, tuple[V
     rows = [kept(one.client) for one in job.jobs]
     job = job._replace(has_kept=tuple(row is not None for row in rows))
     return job, tuple(vector for row in rows if row is not None for vector in row)
-
-
-def _failed_start(exit_code: int) -> WorkerError:
-    """Build the error for a worker that could not import the main program."""
-    return WorkerError(
-        f"a worker process ended during its start with exit code {exit_code}, see its messages above; a "
-        "script that uses processes needs `if __name__ == '__main__':` around its call, or executor='serial'"
-    )

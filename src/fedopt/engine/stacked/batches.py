@@ -7,7 +7,7 @@ from them with one operation. Otherwise each batch is prepared as it would be fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +28,7 @@ from fedopt.models.flat import Flat
 from fedopt.tasks.batch import Batch
 
 _MAX_PREPARED_BYTES = 512 << 20
+_NUMPY_TYPES = (torch.float32, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool)
 
 
 class BlockBatches(NamedTuple):
@@ -40,9 +41,13 @@ class BlockBatches(NamedTuple):
 
     def steps(self) -> Iterator[StackedBatch]:
         """Yield the batches of each step."""
-        parts = (self.inputs, self.targets, self.counts, *self.masks)
-        for inputs, targets, counts, *masks in zip(*map(torch.unbind, parts), strict=True):
+        for inputs, targets, counts, *masks in self.unbind():
             yield StackedBatch(inputs, targets, counts, tuple(masks))
+
+    def unbind(self) -> Iterable[tuple[Tensor, ...]]:
+        """Return inputs, targets, counts and masks of each step."""
+        parts = (self.inputs, self.targets, self.counts, *self.masks)
+        return zip(*map(torch.unbind, parts), strict=True)
 
 
 class PreparedExamples:
@@ -51,7 +56,7 @@ class PreparedExamples:
     def __init__(self, problem: Problem, clients: Split) -> None:
         self._problem = problem
         self._clients = clients
-        self.starts = np.concatenate([[0], np.cumsum(clients.sizes)])
+        self.starts: list[int] = [0, *np.cumsum(clients.sizes).tolist()]
         self._is_filled = np.zeros(len(clients.ids), dtype=bool)
         self._all: list[Tensor] = []  # inputs and targets
         self._tokens: dict[int, int] = {}
@@ -64,8 +69,10 @@ class PreparedExamples:
         parts = self._problem.prepare(arrays, rng.generator("no augmentation"))
         start, stop = self.starts[client], self.starts[client + 1]
         if not self._all:
-            total = int(self.starts[-1])
+            total = self.starts[-1]
             if total * sum(part[:1].nbytes for part in parts) > _MAX_PREPARED_BYTES:
+                return False
+            if any(part.dtype not in _NUMPY_TYPES for part in parts):
                 return False
             self._all = [torch.empty(total, *part.shape[1:], dtype=part.dtype) for part in parts]
         for whole, part in zip(self._all, parts, strict=True):
@@ -83,8 +90,13 @@ class PreparedExamples:
 
     def gather(self, index: NDArray[np.int64]) -> list[Tensor]:
         """Return the examples at these positions of the concatenation of all clients."""
-        positions = torch.from_numpy(index.reshape(-1))
-        return [part.index_select(0, positions).view(*index.shape, *part.shape[1:]) for part in self._all]
+        gathered = []
+        for part in self._all:
+            out = torch.empty(*index.shape, *part.shape[1:], dtype=part.dtype)
+            # `take` is faster than `index_select` for small rows. Every position is valid.
+            part.numpy().take(index, axis=0, out=out.numpy(), mode="clip")
+            gathered.append(out)
+        return gathered
 
 
 class ClientBatches(Protocol):
@@ -140,57 +152,32 @@ class GatheredBatches:
         steps: Sequence[int],
         order: Callable[[int, int], NDArray[np.int64]],
     ) -> BlockBatches:
-        """Gather a number of steps for each client. `order` returns the rows of client i in an epoch."""
-        local = self._problem.local
-        per_epoch = [local.batches_per_epoch(self.examples[i]) for i in clients]
-        orders = [
-            order(i, epoch)
-            for i, own_steps, batches in zip(clients, steps, per_epoch, strict=True)
-            for epoch in range(-(-own_steps // batches))
-        ]
-        starts = [self._prepared.starts[self._jobs[i].client] for i in clients]
-        missing = [0] * (columns - len(clients))  # columns without a client repeat the first one
-        own = [*range(len(clients)), *missing]
-        sizes = np.array([self.examples[i] for i in clients])[own]
-        slots, counts = _batch_slots(
-            sizes, np.array(per_epoch)[own], np.array([*steps, *missing]), local.batch_size, self._width
-        )
-        index = np.concatenate(orders)[slots] + np.array(starts)[own, None]
-        inputs, targets = self._prepared.gather(index)
-        return BlockBatches(inputs, targets, torch.from_numpy(counts))
+        """Gather a number of steps for each client. `order` returns the rows of client i in an epoch.
 
-
-def _batch_slots(
-    sizes: NDArray[np.int64],
-    per_epoch: NDArray[np.int64],
-    steps: NDArray[np.int64],
-    batch_size: int,
-    width: int,
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return where the rows of each batch are in the concatenated epochs of all clients, and their number.
-
-    The arguments are arrays over the columns. The results have the shapes (steps, columns, width) and
-    (steps, columns). Padded rows and steps repeat the first row of a batch and of a client. A column without
-    steps repeats the first row of all.
-
-    >>> slots, counts = _batch_slots(np.array([5, 2, 5]), np.array([3, 1, 3]), np.array([3, 1, 0]), 2, 2)
-    >>> slots[:, 0].tolist(), counts[:, 0].tolist()
-    ([[0, 1], [2, 3], [4, 4]], [2.0, 2.0, 1.0])
-    >>> slots[:, 1].tolist(), counts[:, 1].tolist()
-    ([[5, 6], [5, 5], [5, 5]], [2.0, 0.0, 0.0])
-    >>> bool((slots[:, 2] == 0).all()), bool((counts[:, 2] == 0).all())
-    (True, True)
-    """
-    epochs = -(-steps // per_epoch)
-    first = (np.cumsum(epochs * sizes) - epochs * sizes) * (steps > 0)  # row of each client
-    k = np.arange(steps.max())[:, None]
-    epoch, batch = np.divmod(k, per_epoch)
-    is_taken = k < steps
-    counts = np.minimum(sizes - batch * batch_size, batch_size) * is_taken
-    begin = first + (epoch * sizes + batch * batch_size) * is_taken
-    row = np.arange(width)
-    slots = begin[:, :, None] + row * (row < counts[:, :, None])
-    return slots, counts.astype(np.float32)
+        Padded rows and steps repeat the first row of a batch and of a client. A column without a client
+        repeats the first row of all.
+        """
+        most, width, size = max(steps), self._width, self._problem.local.batch_size
+        index = np.empty((columns, most * width), dtype=np.int64)
+        counts = np.zeros((columns, most), dtype=np.float32)
+        for i, own_steps, rows, count in zip(clients, steps, index, counts, strict=False):
+            n, start = self.examples[i], self._prepared.starts[self._jobs[i].client]
+            per_epoch = self._problem.local.batches_per_epoch(n)
+            used, end = min(n, per_epoch * size), own_steps * width
+            for epoch, first in enumerate(range(0, end, per_epoch * width)):
+                taken = min(used, end - first)  # the last epoch may end early
+                np.add(order(i, epoch)[:taken], start, out=rows[first : first + taken])
+                if taken == used < per_epoch * width:  # the last batch is short
+                    rows[first + taken : first + per_epoch * width] = rows[first + (per_epoch - 1) * width]
+            count[:own_steps] = size
+            if used < per_epoch * size:
+                count[per_epoch - 1 : own_steps : per_epoch] = used - (per_epoch - 1) * size
+            if own_steps < most:
+                rows[end:] = rows[0]
+        index[len(clients) :] = index[0, 0]
+        positions = index.reshape(columns, most, width).swapaxes(0, 1)
+        inputs, targets = self._prepared.gather(positions)
+        return BlockBatches(inputs, targets, torch.from_numpy(counts.T.copy()))
 
 
 class PreparedBatches:

@@ -1,75 +1,102 @@
 """Compile the step of a stack to machine code, and keep it between runs.
 
-TorchInductor compiles the traced graph. It writes C++ code, which a compiler of the system translates. The
-result is stored in the user's cache directory, or in TORCHINDUCTOR_CACHE_DIR if it is set. A later process
-that compiles the same graph loads the stored code.
+TorchInductor compiles the traced graph ahead of time. It writes C++ code, which a compiler of the system
+translates to a shared library. The library is stored in the user's cache directory, or in
+TORCHINDUCTOR_CACHE_DIR if it is set. A later process that needs the same graph loads the library and does not
+import the compiler.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import shutil
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pooch
+import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from fedopt.cache import cache_directory
 from fedopt.errors import MissingProgram
+from fedopt.files import write_atomically
 
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-# One thread, as everywhere. Autotuning would choose code by time, so that results would vary. `cpp_wrapper`
-# also compiles the calls between the kernels; otherwise they are Python.
-_OPTIONS = {"cpp.threads": 1, "compile_threads": 1, "max_autotune": False, "cpp_wrapper": True}
+# One thread, as everywhere. Autotuning would choose code by time, so that results would vary.
+_OPTIONS = {"cpp.threads": 1, "compile_threads": 1, "max_autotune": False}
 
 
 def check_compiler() -> None:
     """Raise an error if there is no C++ compiler."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        get_cpp_compiler()
-    except (InvalidCxxCompiler, RuntimeError):
+    program = _compiler()
+    if shutil.which(program) is None:
         raise MissingProgram(
-            "executor compiled needs a C++ compiler, and g++ was not found; install it (package g++ on "
-            "Debian and Ubuntu, gcc-c++ on Fedora), set CXX, or use --executor vectorised",
-            program=os.environ.get("CXX", "g++"),
-        ) from None
+            f"executor compiled needs a C++ compiler, and {program} was not found; install it (package g++ "
+            "on Debian and Ubuntu, gcc-c++ on Fedora), set CXX, or use --executor vectorised",
+            program=program,
+        )
+
+
+def _compiler() -> str:
+    """Return the compiler that TorchInductor calls."""
+    return os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
 
 
 def compile_graph(
     graph: GraphModule, examples: Sequence[Tensor]
 ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-    """Return a function with the results of `graph` for a list of inputs with the shapes of `examples`."""
-    import torch._inductor
-    from torch._inductor import config
+    """Return a function with the results of `graph` for a list of inputs with the layouts of `examples`."""
+    file = _cache_directory() / f"step-{_key(graph, examples)}.so"
+    if not file.exists():
+        _compile(graph, examples, file)
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
 
-    with _compiler_cache(), _without_messages(), config.patch(_OPTIONS):
-        artifact = torch._inductor.standalone_compile(
-            graph, list(examples), dynamic_shapes="from_example_inputs"
-        )
-        artifact(*examples)  # loads the code
-    return lambda arguments: artifact(*arguments)
+
+def _compile(graph: GraphModule, examples: Sequence[Tensor], file: Path) -> None:
+    import torch._inductor
+
+    for node in graph.graph.nodes:
+        node.meta.clear()  # values of the trace, which the compiler computes again
+    with _write_to(file.parent), _without_messages(), torch.no_grad():
+        library = torch._inductor.aot_compile(graph, tuple(examples), options=_OPTIONS)
+    write_atomically(file, Path(str(library)).read_bytes())
+
+
+def _key(graph: GraphModule, examples: Sequence[Tensor]) -> str:
+    """Return a checksum of everything that the compiled code depends on."""
+    processor = {name: value for name, value in torch.cpu.get_capabilities().items() if value is True}
+    layouts = [(a.shape, a.stride(), a.dtype) for a in examples]
+    parts = [torch.__version__, _compiler(), sorted(_OPTIONS.items()), sorted(processor), layouts]
+    digest = hashlib.sha256(repr(parts).encode())
+    for module in graph.modules():
+        digest.update(str(getattr(module, "code", "")).encode())
+    for name, constant in graph.state_dict().items():
+        digest.update(f"{name} {constant.shape} {constant.dtype}".encode())
+        digest.update(constant.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _cache_directory() -> Path:
+    """Return the directory of compiled code: that of this package, unless the user has chosen another."""
+    chosen = os.environ.get(_CACHE_VARIABLE)
+    if chosen is not None:
+        from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+        if chosen != default_cache_dir():  # torch sets the variable to its default, a temporary directory
+            return Path(chosen)
+    return cache_directory() / "compiled"
 
 
 @contextmanager
-def _compiler_cache() -> Iterator[None]:
-    """Store compiled code in the cache directory of this package, unless the user has chosen another.
-
-    torch sets the variable to its own default, a temporary directory.
-    """
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    before = os.environ.get(_CACHE_VARIABLE)
-    if before not in (None, default_cache_dir()):
-        yield
-        return
-    directory = Path(pooch.os_cache("fedopt"), "compiled")
+def _write_to(directory: Path) -> Iterator[None]:
+    """Set the directory of the compiler's files."""
     directory.mkdir(parents=True, exist_ok=True)
+    before = os.environ.get(_CACHE_VARIABLE)
     os.environ[_CACHE_VARIABLE] = str(directory)
     try:
         yield

@@ -174,17 +174,26 @@ class StackedModel:
         self.objective = _Objective(problem, module)
         self._names = [f"module.{name}" for name in self.flat.names]
         self._fixed_names = [f"module.{name}" for name in fixed]
-        self._fixed = tuple(fixed.values())
+        self.fixed = tuple(fixed.values())  # inputs of every traced step, after those of the batch
 
     def gradient(self, x: Vector, batch: StackedBatch) -> StepResult:
         """Return the gradient of each client at its row of `x`; zero for clients without a batch."""
-        return self._run(self._gradient, x, batch)
+        return StepResult(*self.function(None)(*self.arguments(x, batch)))
+
+    def function(self, eta_l: Tensor | None) -> Callable[..., tuple[Tensor, ...]]:
+        """Return `gradient`, or with `eta_l` a step of SGD, as a function of `arguments`."""
+        function = self._gradient if eta_l is None else self._sgd_step
+
+        def strict(*arguments: Tensor) -> tuple[Tensor, ...]:
+            with _strict_vmap():
+                return function(*arguments)
+
+        return strict
 
     def trace(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None = None) -> GraphModule:
         """Record the step for these shapes as a graph: `gradient`, or with `eta_l` a step of SGD."""
-        function = self._gradient if eta_l is None else self._sgd_step
-        with _strict_vmap(), torch.no_grad():
-            graph = make_fx(function)(*self.arguments(x, batch, eta_l))
+        with torch.no_grad():
+            graph = make_fx(self.function(eta_l))(*self.arguments(x, batch, eta_l))
         graph.graph.eliminate_dead_code()
         graph.recompile()
         return graph
@@ -192,11 +201,7 @@ class StackedModel:
     def arguments(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None = None) -> list[Tensor]:
         """Return the inputs of a traced step, in order."""
         rate = [] if eta_l is None else [eta_l]
-        return [x, *rate, batch.inputs, batch.targets, batch.counts, *batch.masks, *self._fixed]
-
-    def _run(self, function: Callable[..., Any], x: Vector, batch: StackedBatch) -> StepResult:
-        with _strict_vmap():
-            return StepResult(*function(*self.arguments(x, batch)))
+        return [x, *rate, batch.inputs, batch.targets, batch.counts, *batch.masks, *self.fixed]
 
     def _sgd_step(self, x: Vector, eta_l: Tensor, *batch: Tensor) -> tuple[Tensor, ...]:
         gradients, *rest = self._gradient(x, *batch)
@@ -205,7 +210,7 @@ class StackedModel:
     def _gradient(
         self, x: Vector, inputs: Tensor, targets: Tensor, counts: Tensor, *others: Tensor
     ) -> tuple[Tensor, ...]:
-        split = len(others) - len(self._fixed)
+        split = len(others) - len(self.fixed)
         masks, fixed = others[:split], others[split:]
         shapes = [(len(x), *shape) for shape in self.flat.shapes]
         parameters = tuple(map(Tensor.view, torch.split(x, self.flat.sizes, dim=1), shapes))

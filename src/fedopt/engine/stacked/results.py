@@ -73,7 +73,7 @@ def _weighted_sum(
 ) -> BlockSum:
     """Sum some of the rows of each stack."""
     chosen = [weight if flag else 0.0 for weight, flag in zip(weights, is_summed.tolist(), strict=True)]
-    factors = vectors[0].new_tensor(chosen)
+    factors = torch.tensor(chosen, dtype=vectors[0].dtype, device=vectors[0].device)
     if not is_summed.all():  # zero times infinity would not be zero
         mask = torch.from_numpy(is_summed).to(factors.device)[:, None]
         vectors = [torch.where(mask, v, 0) for v in vectors]
@@ -83,10 +83,8 @@ def _weighted_sum(
 
 def _finite_rows(stack: Vector) -> NDArray[np.bool_]:
     """Return whether each row is finite. A finite sum proves it in one pass."""
-    finite = torch.isfinite(stack.sum(1))
-    if not finite.all():
-        finite = torch.isfinite(stack).all(1)
-    return finite.cpu().numpy()
+    finite: NDArray[np.bool_] = np.isfinite(stack.sum(1).cpu().numpy())
+    return finite if finite.all() else torch.isfinite(stack).all(1).cpu().numpy()
 
 
 def _weights(part: BlockPart, weighting: str, processed: Sequence[int]) -> list[float]:

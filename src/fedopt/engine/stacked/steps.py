@@ -1,13 +1,14 @@
-"""The steps of a stack: traced once for each shape, and compiled on request."""
+"""The steps of a stack: traced once for each shape if that saves time, and compiled on request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from fedopt.algorithms.base import Vector
+from fedopt.engine.stacked.batches import BlockBatches
 from fedopt.engine.stacked.compiling import compile_graph
 from fedopt.engine.stacked.model import StackedBatch, StackedModel, StepResult
 
@@ -21,7 +22,7 @@ class StackedSteps:
         self._model = model
         self._traces = traces
         self._compiles = compiles
-        self._traced: dict[tuple[object, ...], _Step] = {}
+        self._built: dict[tuple[object, ...], _Step] = {}
 
     @property
     def pads_batches(self) -> bool:
@@ -32,36 +33,40 @@ class StackedSteps:
         """Return the gradient of each client at its row of `x`; zero for clients without a batch."""
         if not self.pads_batches:
             return self._grouped_gradient(x, batch)
-        if not self._traces:
-            return self._model.gradient(x, batch)
         arguments = self._model.arguments(x, batch)
         return StepResult(*self._find(x, batch, None, arguments)(arguments))
 
-    def sgd(self, x: Vector, batches: Iterable[StackedBatch], eta_l: Tensor) -> list[StepResult]:
-        """Take a step x - eta_l g for each batch. All batches have the same shape."""
-        results: list[StepResult] = []
-        step: _Step | None = None
-        for batch in batches:
-            if self._traces:
-                arguments = self._model.arguments(x, batch, eta_l)
-                step = step or self._find(x, batch, eta_l, arguments)
-                result = StepResult(*step(arguments))
-            else:
-                result = self._model.gradient(x, batch)
-                result = result._replace(value=x - eta_l * result.value)
-            results.append(result)
-            x = result.value
-        return results
+    def sgd(self, x: Vector, batches: BlockBatches, eta_l: Tensor) -> tuple[Vector, list[Sequence[Tensor]]]:
+        """Take a step x - eta_l g for each batch. Return x and, for each step, its losses and errors.
+
+        The vectors of earlier steps are freed, so that the next step finds their memory in the cache.
+        """
+        statistics: list[Sequence[Tensor]] = []
+        step, fixed = None, self._model.fixed
+        for inputs, targets, counts, *masks in batches.unbind():
+            arguments = [x, eta_l, inputs, targets, counts, *masks, *fixed]
+            if step is None:  # all batches have the same shape
+                step = self._find(x, StackedBatch(inputs, targets, counts, tuple(masks)), eta_l, arguments)
+            x, *losses_and_errors = step(arguments)
+            statistics.append(losses_and_errors)
+        return x, statistics
 
     def _find(
         self, x: Vector, batch: StackedBatch, eta_l: Tensor | None, arguments: Sequence[Tensor]
     ) -> _Step:
-        """Return the traced step for arguments of these shapes."""
+        """Return the step for arguments of these shapes."""
         key = (eta_l is None, *((a.shape, a.dtype) for a in arguments))
-        if key not in self._traced:
-            graph = self._model.trace(x, batch, eta_l)
-            self._traced[key] = compile_graph(graph, arguments) if self._compiles else _with_list(graph)
-        return self._traced[key]
+        if key not in self._built:
+            self._built[key] = self._build(x, batch, eta_l, arguments)
+        return self._built[key]
+
+    def _build(
+        self, x: Vector, batch: StackedBatch, eta_l: Tensor | None, arguments: Sequence[Tensor]
+    ) -> _Step:
+        if not self._traces:
+            return _with_list(self._model.function(eta_l))
+        graph = self._model.trace(x, batch, eta_l)
+        return compile_graph(graph, arguments) if self._compiles else _with_list(graph)
 
     def _grouped_gradient(self, x: Vector, batch: StackedBatch) -> StepResult:
         """Compute clients with the same number of examples together, without padding."""

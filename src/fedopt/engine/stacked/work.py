@@ -8,7 +8,7 @@ is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from fedopt.engine.stacked.batches import BlockBatches
 from fedopt.engine.stacked.model import StackedBatch, StepResult
 
 Gradient = Callable[[Vector, StackedBatch], StepResult]
-Sgd = Callable[[Vector, Iterable[StackedBatch], Tensor], list[StepResult]]
+Sgd = Callable[[Vector, BlockBatches, Tensor], tuple[Vector, list[Sequence[Tensor]]]]
 
 
 class StackedWork:
@@ -93,18 +93,17 @@ class StackedWork:
     def gradient(self, x: Vector, batch: StackedBatch) -> Vector:
         """Return the gradients, and record the losses."""
         result = self._gradient(x.contiguous(), batch)
-        self._record([result])
+        self._losses.append(result.losses)
+        if result.errors is not None:
+            self._errors.append(result.errors)
         return result.value
 
     def sgd(self, x: Vector, sgd: Sgd) -> ClientResult:
         """Run Algorithm 1's client with SGD. `sgd` takes all steps."""
-        results = sgd(x.contiguous(), self._batches.steps(), self._rate)
-        self._record(results)
-        return ClientResult((results[-1].value - x,))  # Delta_i = x_i - x
-
-    def _record(self, results: Sequence[StepResult]) -> None:
-        self._losses += [result.losses for result in results]
-        self._errors += [result.errors for result in results if result.errors is not None]
+        x_i, statistics = sgd(x.contiguous(), self._batches, self._rate)
+        self._losses, *errors = map(list, zip(*statistics, strict=True))
+        self._errors = errors[0] if errors else []
+        return ClientResult((x_i - x,))  # Delta_i = x_i - x
 
     def full_gradient(self, x: Vector) -> Vector:
         """Return the mean of the gradients of all batches at `x`. It does not count as training."""

@@ -241,7 +241,7 @@ class StackedWorker(Worker):
         x = blocks[0].sent[0].to(self.device)
         work = StackedWork(
             blocks[0].jobs[0].round,
-            x.new_tensor(rates + rates[:1] * (columns - len(rates)))[:, None],
+            torch.tensor(rates + rates[:1] * (columns - len(rates)), dtype=x.dtype, device=x.device)[:, None],
             training,
             self._steps.gradient,
             [kept for block, part in pairs for kept in part.kept(block)],
