@@ -12,11 +12,13 @@ from claims.plan import plan_entries
 from claims.results import load_results
 from claims.runner import collect, is_complete, run_missing, verify
 
+COMMANDS = ("list", "run", "collect", "verify", "estimate", "baselines", "page")
+
 
 def main() -> int:
     """Parse the command line and run one command."""
     parser = argparse.ArgumentParser(prog="python -m claims", description=__doc__)
-    parser.add_argument("command", choices=("list", "run", "collect", "verify", "estimate", "page"))
+    parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--only", default="", help="regular expression for the names of entries")
     parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="directory of data and runs")
     parser.add_argument("--commit", default="", help="collect: the version that computed the runs")
@@ -32,10 +34,17 @@ def main() -> int:
 
         print(store_estimates(load_results(), options.work))
         return 0
+    if options.command == "baselines":
+        from claims.baselines import store_baselines
+
+        print(store_baselines(options.work))
+        return 0
     if options.command == "run":
         return 1 if run_missing(options.work, options.only, _log) else 0
     results = load_results()
     entries = [e for e in plan_entries(results) if re.search(options.only, e.name)]
+    if not entries:
+        parser.error(f"no entry matches {options.only!r}; `list` shows all names")
     for entry in entries:
         if options.command == "list":
             print(f"{'done' if is_complete(entry, results) else 'missing':8}{entry.name}")
@@ -43,7 +52,11 @@ def main() -> int:
             result = collect(entry, options.work, None, options.commit)
             _log(f"{entry.name}: {len(result.done)} of {len(result.records)} runs are done")
     if options.command == "verify":
-        return 0 if all([verify(entry, options.work, _log) for entry in entries]) else 1
+        known = [entry for entry in entries if entry.name in results]
+        for entry in entries:
+            if entry not in known:
+                _log(f"{entry.name}: no stored result to compare with")
+        return 0 if known and all([verify(entry, options.work, _log) for entry in known]) else 1
     return 0
 
 

@@ -54,7 +54,7 @@ def _draw_band(axis: Axes, records: Sequence[RunRecord], style: dict[str, Any]) 
     axis.plot(rounds, means, markevery=max(1, len(rounds) // 8), **style)
     if len(records) > 1:
         widths = [(interval.half_width or 0.0) * unit.factor for interval in intervals]
-        low, high = ([m + sign * w for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
+        low, high = ([max(0.0, m + sign * w) for m, w in zip(means, widths, strict=True)] for sign in (-1, 1))
         axis.fill_between(rounds, low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 

@@ -10,9 +10,18 @@ from fedopt.formatting import ABSENT, metric_unit
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
+    """Return a Markdown table without the columns that have no value. Without values it is empty."""
+    columns = [column for column in zip(header, *rows, strict=True) if set(column[1:]) - {ABSENT}]
+    if len(columns) < 2:
+        return ""
+    header, *rows = zip(*columns, strict=True)
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def number(value: float) -> str:
+    """Return a number with a minus sign."""
+    return f"{value:g}".replace("-", "−")
 
 
 def value_text(interval: Interval | None, metric: str) -> str:

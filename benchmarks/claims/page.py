@@ -9,10 +9,11 @@ from typing import Any
 
 import jinja2
 
-from claims import dense, others, sparse
+from claims import dense, others, sparse, tuning
 from claims.markdown import provenance, table
 from claims.plan import TUNING_ROUNDS
 from claims.results import Results
+from claims.scaffold import scaffold
 from claims.section import Section, commands
 from claims.times import small_scale_table, times_table
 from fedopt.files import write_atomically
@@ -28,13 +29,13 @@ def sections(results: Results) -> list[Section]:
     """Return the sections of the page in order."""
     return [
         sparse.clear_margin(results),
-        others.slow_starters(results),
         dense.at_least_as_good(results),
-        sparse.ease_of_tuning(results),
-        sparse.robustness_to_tau(results),
-        sparse.inverse_relation(results),
+        tuning.ease_of_tuning(results),
+        tuning.robustness_to_tau(results),
+        tuning.inverse_relation(results),
         dense.decay(results),
-        others.scaffold(results),
+        scaffold(results),
+        others.slow_starters(results),
         dense.padding(results),
         others.repeatability(results),
     ]

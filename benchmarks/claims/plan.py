@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from claims import label_skew
 from claims.results import Results
 from claims.selection import best_points
 from fedopt.analysis.heatmap import RateTrial, log10
@@ -35,6 +36,7 @@ class Entry(NamedTuple):
     arguments: tuple[str, ...]  # of fedopt, without --out
     cpu_minutes: float  # the limit of CPU time of each process of the command
     directory: str = ""
+    own_data: str = ""  # the store that a task of the claims reads; others name theirs with --data
     kill_at: int = 0  # the round after which the process is killed once, to be resumed; 0: never
 
     @property
@@ -45,7 +47,7 @@ class Entry(NamedTuple):
     @property
     def data(self) -> str | None:
         """The store of real data that the command needs; None for synthetic data."""
-        value = _option(self.arguments, "--data")
+        value = self.own_data or _option(self.arguments, "--data")
         return value if value in IMPORTS else None
 
     def command(self, out: str = "") -> list[str]:
@@ -74,9 +76,14 @@ def plan_entries(results: Results) -> list[Entry]:
         *_digits((0,)),
         *_shakespeare(),
         *_so_lr_synthetic(),
+        *_so_lr_long_taus(),
         *_so_lr_full_length(results, range(1, BEST_POINTS)),
+        *_decay((0,)),
+        *_centralized(),
         *_digits(range(1, SEEDS)),
-        *_shakespeare_long(),
+        *_decay(range(1, SEEDS)),
+        *_shakespeare_seeds(),
+        *_scaffold_on_writers(),
         *_later(),
     ]
 
@@ -101,7 +108,15 @@ def _so_lr_grids() -> list[Entry]:
         _so_lr_sweep(f"{GRID}_coarse", tuned, "client_lr=0:3:1, server_lr=-2:1:1, tau=-3"),
         _so_lr_sweep(f"{GRID}_middle", tuned, "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-3"),
         _so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1"),
+        _so_lr_sweep(f"{TAU}_clients", ADAPTIVE, "client_lr=1|3, server_lr=-1:1:0.5, tau=-5|-4|-2|-1"),
     ]
+
+
+def _so_lr_long_taus() -> list[Entry]:
+    """Values of tau at full length: after 300 rounds small values are ahead that fall back later."""
+    sweep = _so_lr_sweep("so_lr/long_tau", ADAPTIVE, "client_lr=2|2.5, server_lr=-0.5|0.5, tau=-5:-1:1")
+    words = [str(FULL_ROUNDS) if word == str(TUNING_ROUNDS) else word for word in sweep.arguments]
+    return [sweep._replace(arguments=tuple(words))]
 
 
 def _so_lr_complete_grid() -> list[Entry]:
@@ -188,54 +203,93 @@ def _shakespeare() -> list[Entry]:
     return [_shakespeare_run(f"shakespeare/{method}-0", method, 0, 300) for method in methods]
 
 
-def _shakespeare_long() -> list[Entry]:
-    entries = [
+def _shakespeare_seeds() -> list[Entry]:
+    return [
         _shakespeare_run(f"shakespeare/{method}-{seed}", method, seed, 300)
         for seed in range(1, SEEDS)
         for method in ("fedavg", "fedyogi")
     ]
-    order = ("fedavg", "fedyogi", "fedadagrad", "fedadam", "fedavgm", "scaffold")
-    entries += [
-        _shakespeare_run(
-            f"shakespeare/{method}-0-1500", method, 0, FULL_ROUNDS, (), f"shakespeare/{method}-0"
-        )
-        for method in order
-    ]
-    return entries
+
+
+_DIGITS = {"model.classes": 10, "eval.every": 20, "eval.last_every": 20, "eval.sample": 2000}
+_CHARACTERS = {"eval.every": 25, "eval.last_every": 25, "eval.sample": 2000}
+
+
+def _digits_run(name: str, method: str, rounds: int, settings: Mapping[str, object], seed: int = 0) -> Entry:
+    arguments = ["run", "emnist_cr", "--algorithm", method, "--rounds", str(rounds), "--seed", str(seed)]
+    arguments += ["--data", "data/digits", "--executor", "serial", *_sets({**_DIGITS, **settings})]
+    return Entry(name, tuple(arguments), 60)
 
 
 def _digits(seeds: Iterable[int]) -> list[Entry]:
-    settings = _sets({"model.classes": 10, "eval.every": 20, "eval.last_every": 20, "eval.sample": 2000})
     return [
-        Entry(
-            f"digits/{method}-{seed}",
-            ("run", "emnist_cr", "--algorithm", method, "--rounds", "200", "--seed", str(seed))
-            + ("--data", "data/digits", "--executor", "serial", *settings),
-            60,
-        )
-        for seed in seeds
-        for method in METHODS
+        _digits_run(f"digits/{method}-{seed}", method, 200, {}, seed) for seed in seeds for method in METHODS
     ]
+
+
+def _characters_run(name: str, method: str, settings: Mapping[str, object]) -> Entry:
+    arguments = ["run", "emnist_cr", "--algorithm", method, "--rounds", "300", "--executor", "serial"]
+    return Entry(name, (*arguments, *_sets({**_CHARACTERS, **settings})), 120)
+
+
+def _characters() -> list[Entry]:
+    return [_characters_run(f"characters/{method}-0", method, {}) for method in METHODS]
+
+
+# -- decay of the client rate
+
+# The paper's schedule, x 0.1 every 500 of 1,500 rounds, scaled to shorter runs.
+_DIGITS_DECAY = {"client.schedule": "staircase", "client.decay_rounds": 70}
+_CHARACTERS_DECAY = {"client.schedule": "staircase", "client.decay_rounds": 100}
+
+
+def _decay(seeds: Iterable[int]) -> list[Entry]:
+    """The runs of `_digits` with decay."""
+    return [
+        _digits_run(f"decay/digits/{method}-{seed}", method, 200, _DIGITS_DECAY, seed)
+        for seed in seeds
+        for method in OPTIMIZERS
+    ]
+
+
+def _centralized() -> list[Entry]:
+    """Six epochs on the union of the digits, with a constant rate and x 0.1 every two epochs."""
+    settings: dict[str, object] = {"client.lr": 0.1, "eval.every": 1, "eval.last_every": 1}
+    decay = {"client.schedule": "staircase", "client.decay_rounds": 2}
+    return [
+        _digits_run("decay/centralized/decay", "centralized", 6, settings | decay),
+        _digits_run("decay/centralized/constant", "centralized", 6, settings),
+    ]
+
+
+def _characters_decay() -> list[Entry]:
+    return [_characters_run(f"decay/characters/{m}-0", m, _CHARACTERS_DECAY) for m in OPTIMIZERS]
 
 
 # -- SCAFFOLD
 
-POPULATIONS = {"small": 30, "large": 3000}  # clients, of which 10 take part in a round
-
 
 def _scaffold() -> list[Entry]:
-    """Both methods on a population that is revisited every three rounds, and on one that hardly is."""
-    settings = _sets({"client.steps": 20, "eval.every": 20, "eval.last_every": 20, "checkpoint.every": 200})
+    """Both methods on few clients, which are revisited every second round, and on many."""
+    settings = _sets({"client.steps": 50, "client.batch_size": 20, "eval.every": 20, "eval.last_every": 20})
     return [
         Entry(
             f"scaffold/{name}",
-            ("sweep", "synthetic_lr", "--algorithm", "fedavg,scaffold", "--rounds", "200")
-            + ("--grid", "client_lr=-2:-1:0.5, server_lr=0", "--seeds", "0:4", "--workers", "1")
-            + ("--set", f"data.clients={clients}", *settings),
+            ("sweep", f"claims.label_skew:{name}", "--algorithm", "fedavg,scaffold", "--rounds", "200")
+            + ("--grid", "client_lr=-1.5:-0.5:0.5, server_lr=0", "--seeds", "0:6", "--workers", "1")
+            + ("--executor", "vectorised", *settings, "--set", "checkpoint.every=200"),
             60,
+            own_data="data/digits",
         )
-        for name, clients in POPULATIONS.items()
+        for name in label_skew.POPULATIONS
     ]
+
+
+def _scaffold_on_writers() -> list[Entry]:
+    """Digits by writer with smaller client rates: with FedAvg's rate SCAFFOLD diverges."""
+    arguments = ["sweep", "emnist_cr", "--algorithm", "fedavg,scaffold", "--rounds", "200"]
+    arguments += ["--grid", "client_lr=-2:-1:0.5, server_lr=0", "--data", "data/digits", "--workers", "1"]
+    return [Entry("scaffold/writers", (*arguments, *_sets(_DIGITS)), 120)]
 
 
 # -- repeatability
@@ -272,7 +326,14 @@ def _repeatability() -> list[Entry]:
 
 
 def _later() -> list[Entry]:
-    return [*_autoencoder(), *_characters(), *_decay(), *_digit_grids(), *_shakespeare_tau()]
+    return [
+        *_autoencoder(),
+        *_digit_grids(),
+        *_shakespeare_tau(),
+        *_characters(),
+        *_characters_decay(),
+        *_shakespeare_long(),
+    ]
 
 
 def _autoencoder() -> list[Entry]:
@@ -288,58 +349,43 @@ def _autoencoder() -> list[Entry]:
     ]
 
 
-def _characters() -> list[Entry]:
-    settings = _sets({"eval.every": 25, "eval.last_every": 25, "eval.sample": 2000})
-    return [
-        Entry(
-            f"characters/{method}-0",
-            ("run", "emnist_cr", "--algorithm", method, "--rounds", "300", "--executor", "serial", *settings),
-            120,
-        )
-        for method in METHODS
-    ]
-
-
-def _decay() -> list[Entry]:
-    """Digits for 600 rounds: constant client rate, the rate x 0.1 every 200 rounds, and centralized."""
-    settings = _sets({"model.classes": 10, "eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
-    common = ("--data", "data/digits", "--executor", "serial", *settings)
-    staircase = ("--set", "client.schedule=staircase", "--set", "client.decay_rounds=200")
-    entries = [
-        Entry(
-            f"decay/{method}-{name}",
-            ("run", "emnist_cr", "--algorithm", method, "--rounds", "600", *common, *schedule),
-            120,
-        )
-        for method in OPTIMIZERS
-        for name, schedule in (("constant", ()), ("decay", staircase))
-    ]
-    central = ("run", "emnist_cr", "--algorithm", "centralized", "--rounds", "20", *common)
-    return [*entries, Entry("decay/centralized", (*central, "--set", "client.lr=0.1"), 240)]
-
-
 def _digit_grids() -> list[Entry]:
-    settings = _sets({"model.classes": 10, "eval.every": 25, "eval.last_every": 25, "eval.sample": 2000})
-    grid = "client_lr=-3:0:0.5, server_lr=-3:0.5:0.5, tau=-3"
+    """Heat maps of 30 rounds. All methods have the same points."""
+    settings = _sets({**_DIGITS, "eval.every": 30, "eval.last_every": 30, "checkpoint.every": 30})
+    grid = "client_lr=-2:-0.5:0.5, server_lr=-2.5|-1|-0.5|0, tau=-3"  # with the paper's best server rates
     return [
         Entry(
             f"digits/grid/{method}",
-            ("sweep", "emnist_cr", "--algorithm", method, "--grid", grid, "--rounds", "100")
+            ("sweep", "emnist_cr", "--algorithm", method, "--grid", grid, "--rounds", "30")
             + ("--data", "data/digits", "--workers", "1", *settings),
-            600,
+            120,
         )
         for method in OPTIMIZERS
     ]
 
 
+TAU_SERVER_RATES = {"fedadagrad": "-1.5|-0.5", "fedadam": "-2|-1", "fedyogi": "-2|-1"}
+
+
 def _shakespeare_tau() -> list[Entry]:
+    """Values of tau at the paper's client rate and at two server rates."""
+    settings = {"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000, "checkpoint.every": 50}
     return [
         Entry(
             f"shakespeare/tau/{method}",
-            ("sweep", "shakespeare", "--algorithm", method, "--rounds", "300", "--data", "data/shakespeare")
-            + ("--grid", "client_lr=0, server_lr=-2.5:0:0.5, tau=-5:-1:1", "--workers", "1")
-            + tuple(_sets(_SHAKESPEARE_EVALUATION)),
-            600,
+            ("sweep", "shakespeare", "--algorithm", method, "--rounds", "100", "--data", "data/shakespeare")
+            + ("--grid", f"client_lr=0, server_lr={rates}, tau=-5:-1:1", "--workers", "1", *_sets(settings)),
+            240,
         )
-        for method in ADAPTIVE
+        for method, rates in TAU_SERVER_RATES.items()
+    ]
+
+
+def _shakespeare_long() -> list[Entry]:
+    order = ("fedavg", "fedyogi", "fedadagrad", "fedadam", "fedavgm", "scaffold")
+    return [
+        _shakespeare_run(
+            f"shakespeare/{method}-0-1500", method, 0, FULL_ROUNDS, (), f"shakespeare/{method}-0"
+        )
+        for method in order
     ]

@@ -1,9 +1,10 @@
 """The verdict on each claim: rules with thresholds.
 
-The thresholds were written down on 2026-11-16 before the results that they judge. Of these, only parts of the
-first grid (`so_lr/grid_coarse`) were known. One rule was added afterwards: best rates at the edge of a grid
-make a verdict weaker. Differences and values are fractions, as in run directories. A verdict always cites the
-number that decides.
+The thresholds were committed on 2026-11-16 (e74510b), when the first grid of `so_lr` and short runs on
+Shakespeare and digits were known. A review changed some rules afterwards, and the changes weaken verdicts:
+one seed supports "holds weaker" at most, best rates at the edge of a grid and rates that train nothing
+decide nothing, "easier to tune" counts trials that learn, "at least as good" compares with FedAvgM too.
+Differences and values are fractions, as in run directories. A verdict always cites the number that decides.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from fedopt.analysis.ease_of_tuning import EaseOfTuning
 from fedopt.analysis.seeds import Interval
 from fedopt.reproduction.published import METHOD_NAMES
 
@@ -27,12 +27,12 @@ HOLDS, WEAKER, NOT_SHOWN, CONTRADICTED, NOT_RUN = (
 MIN_MARGIN_SHARE = 0.5
 # "At least as good": at most half a point behind, the distance at which the paper still prints bold numbers.
 COMPARABLE = 0.005
-# "Easier to tune": one of four trials beats the best that FedAvg reaches with any rates of the grid.
+# "Easier to tune": one of four trials is at least halfway from a constant prediction to the best of all.
 MIN_GOOD_SHARE = 0.25
-# "Robust to tau": tau = 1e-3 reaches 95 % of the result of the best tau; below 90 % the claim is wrong.
-ROBUST, NOT_ROBUST = 0.95, 0.90
-# "Inverse relation": rank correlation of the client rate and the best server rate.
-STRONG_CORRELATION = -0.5
+# "Robust to tau": tau = 1e-3 reaches 95 % of the result of the best tau.
+ROBUST = 0.95
+# "Inverse relation": largest probability of so strong a rank correlation in a random order.
+MAX_PROBABILITY = 0.05
 # "Decay helps": the smallest gain that the paper prints is 0.2 points (FedAdagrad).
 MIN_GAIN = 0.002
 
@@ -70,12 +70,13 @@ def judge_clear_margin(differences: Differences, paper: Mapping[str, float]) -> 
     return Verdict(NOT_SHOWN, reason)
 
 
-def judge_at_least_as_good(differences: Differences) -> Verdict:
-    """Judge "at least as good as FedAvg" by the differences to FedAvg."""
+def judge_at_least_as_good(differences: Differences, reference: str) -> Verdict:
+    """Judge "at least as good as non-adaptive methods" by the differences to the better of them."""
     known = {method: difference for method, difference in differences.items() if difference is not None}
     if len(known) < len(differences):
         return not_run(_names(set(differences) - set(known)), len(known), len(differences))
     reason = "; ".join(f"{METHOD_NAMES[method]} {_points(d)}" for method, d in known.items())
+    reason += f"; the better of FedAvg and FedAvgM is {METHOD_NAMES[reference]}"
     if any(_upper(difference) < -COMPARABLE for difference in known.values()):
         is_certain = all(_is_certain(difference) for difference in known.values())
         return Verdict(CONTRADICTED if is_certain else NOT_SHOWN, reason)
@@ -86,36 +87,39 @@ def judge_at_least_as_good(differences: Differences) -> Verdict:
     return Verdict(NOT_SHOWN, reason)
 
 
-def judge_not_better(difference: Interval | None, what: str) -> Verdict:
-    """Judge "SCAFFOLD does not beat FedAvg" by its difference to FedAvg."""
+def judge_not_better(difference: Interval | None, what: str, is_tuned: bool) -> Verdict:
+    """Judge "SCAFFOLD does not beat FedAvg" by its difference to FedAvg.
+
+    With FedAvg's rates SCAFFOLD has a disadvantage, and the claim holds at most weaker.
+    """
     if difference is None:
         return not_run(f"{what}, FedAvg or SCAFFOLD", 0, 1)
-    reason = f"{what}: SCAFFOLD {_points(difference)}"
+    reason = f"{what}: SCAFFOLD {_points(difference)}" + ("" if is_tuned else " with FedAvg's rates")
     if _upper(difference) <= COMPARABLE:
-        return Verdict(HOLDS if _is_certain(difference) else WEAKER, reason)
+        return Verdict(HOLDS if is_tuned and _is_certain(difference) else WEAKER, reason)
     if _lower(difference) > COMPARABLE:
         return Verdict(CONTRADICTED if _is_certain(difference) else NOT_SHOWN, reason)
     return Verdict(NOT_SHOWN, reason)
 
 
-def judge_ease_of_tuning(measures: Mapping[str, EaseOfTuning], adaptive: tuple[str, ...]) -> Verdict:
-    """Judge "easier to tune" by the shares of trials that beat the best trial of FedAvg."""
-    shares = {method: ease.beats_reference_share for method, ease in measures.items()}
-    needed = (*adaptive, "fedavgm")
-    if any(shares.get(method) is None for method in needed):
+def judge_ease_of_tuning(good_shares: Mapping[str, float], adaptive: tuple[str, ...]) -> Verdict:
+    """Judge "easier to tune" by the shares of good trials. They have one seed."""
+    others = ("fedavgm", "fedavg")
+    if any(method not in good_shares for method in (*adaptive, *others)):
         return not_run("trials of the heat maps", 0, 1)
-    known = {method: share for method in needed if (share := shares[method]) is not None}
-    reason = "Share of trials above the best of FedAvg: " + ", ".join(
-        f"{METHOD_NAMES[method]} {share:.0%}".replace("%", " %") for method, share in known.items()
+    reason = "Share of trials that are at least halfway from a constant prediction to the best: " + ", ".join(
+        f"{METHOD_NAMES[method]} {good_shares[method] * 100:.0f} %" for method in (*adaptive, *others)
     )
-    other = known.pop("fedavgm")
-    if all(share > other for share in known.values()):
-        return Verdict(HOLDS if min(known.values()) >= MIN_GOOD_SHARE else WEAKER, reason)
-    return Verdict(CONTRADICTED if all(share < other for share in known.values()) else NOT_SHOWN, reason)
+    lowest, highest = min(good_shares[m] for m in adaptive), max(good_shares[m] for m in others)
+    return Verdict(WEAKER if lowest > highest and lowest >= MIN_GOOD_SHARE else NOT_SHOWN, reason)
 
 
-def judge_robustness(by_tau: Mapping[float, float], method: str) -> Verdict:
-    """Judge "robust to tau" by the best result for each log10 of tau."""
+def judge_robustness(by_tau: Mapping[float, float], at_edge: Collection[float], method: str) -> Verdict:
+    """Judge "robust to tau" by the best result for each log10 of tau. Trials have one seed.
+
+    `at_edge` are values of tau whose best rates are at the edge of the grid. Their true best result may be
+    better.
+    """
     if not {-5.0, -4.0, -3.0, -2.0, -1.0} <= set(by_tau):
         return not_run(f"values of tau for {METHOD_NAMES[method]}", len(by_tau), 5)
     best = max(by_tau, key=lambda tau: by_tau[tau])
@@ -124,29 +128,35 @@ def judge_robustness(by_tau: Mapping[float, float], method: str) -> Verdict:
         f"{METHOD_NAMES[method]} with tau = 1e-3 reaches {by_tau[-3.0] * 100:.1f} %, "
         f"{share * 100:.0f} % of the best ({by_tau[best] * 100:.1f} % with tau = 1e{best:g})"
     )
-    if share >= ROBUST:
-        return Verdict(HOLDS, reason)
-    return Verdict(WEAKER if share >= NOT_ROBUST else CONTRADICTED, reason)
-
-
-def judge_inverse_relation(correlations: Mapping[str, float | None], at_edge: Collection[str]) -> Verdict:
-    """Judge "best client and server rates are inversely related" by rank correlations.
-
-    `at_edge` are methods whose best server rates are mostly at the edge of the grid. The true best rates may
-    lie outside, so the claim holds at most weaker.
-    """
-    known = {method: value for method, value in correlations.items() if value is not None}
-    if len(known) < len(correlations):
-        return not_run("trials of the heat maps", len(known), len(correlations))
-    reason = "Rank correlation: " + ", ".join(f"{METHOD_NAMES[m]} {_minus(v)}" for m, v in known.items())
     if at_edge:
-        reason += f"; best rates mostly at the edge of the grid: {_names(set(at_edge))}"
-    if all(value <= STRONG_CORRELATION for value in known.values()):
-        return Verdict(WEAKER if at_edge else HOLDS, reason)
-    if all(value < 0 for value in known.values()):
-        return Verdict(WEAKER, reason)
-    positive = sum(value > 0 for value in known.values())
-    return Verdict(CONTRADICTED if positive > len(known) / 2 else NOT_SHOWN, reason)
+        reason += "; best rates at the edge of the grid for tau = " + ", ".join(
+            f"1e{tau:g}" for tau in sorted(at_edge)
+        )
+    return Verdict(WEAKER if share >= ROBUST else NOT_SHOWN, reason)
+
+
+class Correlation(NamedTuple):
+    """Spearman's rank correlation of client rates and best server rates."""
+
+    value: float
+    probability: float  # of a correlation at least as negative in a random order
+    count: int  # of client rates
+
+
+def judge_inverse_relation(correlation: Correlation | None, obstacle: str, method: str) -> Verdict:
+    """Judge "best client and server rates are inversely related" by the rank correlation of a method.
+
+    `obstacle` is a reason why the best rates say nothing, or "". Trials have one seed.
+    """
+    if correlation is None:
+        return not_run(f"trials of {METHOD_NAMES[method]}", 0, 1)
+    reason = (
+        f"{METHOD_NAMES[method]}: rank correlation {_minus(correlation.value)} over {correlation.count} "
+        f"client rates, p = {correlation.probability:.3f}"
+    )
+    if obstacle:
+        return Verdict(NOT_SHOWN, f"{reason}; {obstacle}")
+    return Verdict(WEAKER if correlation.probability <= MAX_PROBABILITY else NOT_SHOWN, reason)
 
 
 def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]]) -> Verdict:
@@ -154,14 +164,15 @@ def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]]) -> 
 
     `gaps` are the distances to centralized training without and with decay.
     """
-    known = {method: gain.mean for method, gain in gains.items() if gain is not None}
+    known = {method: gain for method, gain in gains.items() if gain is not None}
     if len(known) < len(gains) or len(gaps) < len(gains):
         return not_run("constant rate, decay or centralized training", len(known), len(gains))
-    reason = ", ".join(f"{METHOD_NAMES[m]} {_signed(gain)} points" for m, gain in known.items())
-    if all(gain >= MIN_GAIN for gain in known.values()):
+    reason = ", ".join(f"{METHOD_NAMES[m]} {_points(gain)}" for m, gain in known.items())
+    if all(gain.mean >= MIN_GAIN and _lower(gain) > 0 for gain in known.values()):
         is_closer = all(abs(after) < abs(before) for before, after in gaps.values())
-        return Verdict(HOLDS if is_closer else WEAKER, reason)
-    if all(gain < 0 for gain in known.values()):
+        is_certain = all(_is_certain(gain) for gain in known.values())
+        return Verdict(HOLDS if is_closer and is_certain else WEAKER, reason)
+    if all(_upper(gain) < 0 and _is_certain(gain) for gain in known.values()):
         return Verdict(CONTRADICTED, reason)
     return Verdict(NOT_SHOWN, reason)
 

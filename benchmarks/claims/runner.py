@@ -27,6 +27,7 @@ from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
 
 PROGRAM = Path(sys.executable).parent / "fedopt"
+TASKS_PATH = Path(__file__).parents[1]  # of `claims.label_skew`; commands run in another directory
 Log = Callable[[str], None]
 
 
@@ -95,7 +96,7 @@ def _lock(directory: Path) -> int | None:
 
 def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
     """Run the command of an entry with its limit of CPU time. Its output is appended to a log file."""
-    log_file = work / "logs" / f"{entry.name.replace('/', '-')}.log"
+    log_file = _log_file(entry, work)
     log_file.parent.mkdir(parents=True, exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(log_file, "ab") as output:
@@ -112,9 +113,14 @@ def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
     return Attempt(code, round(used, 1))
 
 
+def _log_file(entry: Entry, work: Path) -> Path:
+    return work / "logs" / f"{entry.name.replace('/', '-')}.log"
+
+
 def _start(entry: Entry, work: Path, out: str, output: IO[bytes]) -> subprocess.Popen[bytes]:
     command = [str(PROGRAM), *entry.command(out)[1:]]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    paths = [str(TASKS_PATH), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(command, cwd=work, stdout=output, stderr=output, env=environment)
     seconds = int(entry.cpu_minutes * 60)
     resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 60))
@@ -150,7 +156,8 @@ def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "")
         cpu = attempt.cpu_seconds + ((earlier.cpu_seconds or 0.0) if earlier else 0.0)
     commits = list(dict.fromkeys([*(earlier.commits if earlier else []), commit or current_commit()]))
     ended = all(record.status in ("done", "diverged") for record in records)
-    complete = attempt.code == 0 if attempt else ended
+    # A run that diverges is a result, although its exit code is not 0.
+    complete = (attempt.code == 0 if attempt else ended) or (entry.arguments[0] == "run" and ended)
     result = EntryResult(entry.name, shlex.join(entry.command()), commits, complete, cpu, records)
     store_result(result)
     return result
@@ -172,6 +179,9 @@ def verify(entry: Entry, work: Path, log: Log) -> bool:
     out = f"verify/{entry.name}-{time.strftime('%Y%m%d%H%M%S')}"
     log(f"{entry.name}: {shlex.join(entry.command(out))}")
     attempt = execute(entry, work, out)
+    if attempt.code != 0 and not read_records(work / out):
+        log(f"{entry.name}: the command failed ({attempt.outcome}); see {_log_file(entry, work)}")
+        return False
     stored = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in load_results()[entry.name].done}
     found = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in read_records(work / out)}
     different = [key for key, checksum in stored.items() if found.get(key) != checksum]

@@ -45,6 +45,11 @@ def test_links_of_the_summary_lead_to_headings() -> None:
     assert set(anchors) <= headings
 
 
+def test_sections_are_in_the_order_of_their_numbers() -> None:
+    numbers = [int(number) for number in re.findall(r"^## (\d+)\.", PAGE.read_text(), flags=re.MULTILINE)]
+    assert numbers == list(range(1, len(sections(load_results())) + 1))
+
+
 def test_entries_of_the_plan_have_unique_names_and_results_belong_to_them(
     results: dict[str, EntryResult],
 ) -> None:

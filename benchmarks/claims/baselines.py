@@ -1,0 +1,67 @@
+"""Results of constant predictions: what a model reaches that ignores its input.
+
+`python -m claims baselines` computes them from the imported data and stores them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedopt.data import Split
+from fedopt.files import write_atomically
+from fedopt.tasks import TASKS
+from fedopt.tasks.text_metrics import recall_at_5
+
+FILE = Path(__file__).parent / "baselines.json"
+
+
+def load_baselines() -> dict[str, float]:
+    """Return the stored results by the name of the data."""
+    stored: dict[str, float] = json.loads(FILE.read_text())
+    return stored
+
+
+def store_baselines(work: Path) -> Path:
+    """Compute the results and write them to the file."""
+    stores = work / "data"
+    found = {"tags": _frequent_tags(stores / "so"), "digits": _frequent_digit(stores / "digits")}
+    write_atomically(FILE, json.dumps({name: round(value, 5) for name, value in found.items()}) + "\n")
+    return FILE
+
+
+def _frequent_tags(store: Path) -> float:
+    """Return recall at 5 on the test set if the five most frequent tags of the training set are predicted."""
+    federation = TASKS["so_lr"].federation(str(store))
+    clients = range(len(federation.train.ids))
+    counts = torch.stack([_tags(federation.train, client).sum(0) for client in clients]).sum(0)
+    found = total = 0.0
+    for client in range(len(federation.test.ids)):
+        targets = _tags(federation.test, client)
+        hits, present = recall_at_5(counts.expand_as(targets).float(), targets)
+        found, total = found + float(hits.sum()), total + float(present.sum())
+    return found / total
+
+
+def _tags(split: Split, client: int) -> Tensor:
+    examples = tuple(torch.as_tensor(array) for array in split.client(client))
+    targets = TASKS["so_lr"].prepare(examples, None)[1]
+    assert isinstance(targets, Tensor)
+    return targets
+
+
+def _frequent_digit(store: Path) -> float:
+    """Return the share of the test digits that have the most frequent label of the training set."""
+    federation = TASKS["emnist_cr"].federation(str(store))
+    counts = [
+        torch.stack([_digit_counts(split, client) for client in range(len(split.ids))]).sum(0)
+        for split in (federation.train, federation.test)
+    ]
+    return float(counts[1][counts[0].argmax()] / counts[1].sum())
+
+
+def _digit_counts(split: Split, client: int) -> Tensor:
+    return torch.bincount(torch.as_tensor(split.client(client)[1]), minlength=10)

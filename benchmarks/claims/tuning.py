@@ -1,0 +1,248 @@
+"""Claims about tuning: good rates, tau, and the relation of client rate and server rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import permutations
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import rankdata
+
+from claims import figures, markdown, rules
+from claims.baselines import load_baselines
+from claims.plan import GRID, TAU
+from claims.results import Results
+from claims.section import Section
+from claims.selection import joined_records, method_grids
+from fedopt.analysis.ease_of_tuning import grid_ease_of_tuning
+from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
+from fedopt.formatting import ABSENT
+from fedopt.reproduction import plotting
+from fedopt.reproduction.artifacts.tuning import MIN_CHANGE
+from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS
+from fedopt.runs.records import RunRecord
+
+HEAT_MAP_TAU = 1e-3
+FLOOR_MARGIN = 0.02  # above a constant prediction; below, trials have learned nothing
+TAUS = (-5.0, -4.0, -3.0, -2.0, -1.0)
+
+
+class Sweeps(NamedTuple):
+    """Sweeps on one dataset."""
+
+    name: str
+    data: str
+    metric: str
+    label: str  # of the metric
+    needed: tuple[str, ...]  # the entries without which there is no verdict
+    optional: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.data[0].upper() + self.data[1:]
+
+    def is_complete(self, results: Results) -> bool:
+        return all(name in results and results[name].complete for name in self.needed)
+
+    def grids(self, results: Results) -> dict[str, RateGrid]:
+        return method_grids(joined_records(results, (*self.needed, *self.optional)))
+
+
+_TAGS = ("tags", "tags of real questions", "recall_at_5", "recall at 5")
+_TAG_GRIDS = (f"{GRID}_coarse", f"{GRID}_middle")
+TAG_GRIDS = Sweeps(*_TAGS, _TAG_GRIDS, (f"{GRID}_complete",))
+TAG_TAUS = Sweeps(*_TAGS, (TAU, f"{TAU}_clients", *_TAG_GRIDS))
+LONG_TAG_TAUS = Sweeps(
+    "long_tags", "tags of real questions, 1,500 rounds", "recall_at_5", "recall at 5", ("so_lr/long_tau",)
+)
+DIGIT_GRIDS = Sweeps(
+    "digits", "digits", "accuracy", "accuracy", tuple(f"digits/grid/{m}" for m in OPTIMIZERS)
+)
+TEXT_TAUS = Sweeps(
+    "text", "Shakespeare", "accuracy", "accuracy", tuple(f"shakespeare/tau/{m}" for m in ADAPTIVE)
+)
+# Points that all values of tau have, as log10 of client rate and server rate.
+TAG_POINTS = [(client, server) for client in (1.0, 2.0, 3.0) for server in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+
+
+def ease_of_tuning(results: Results) -> Section:
+    """Heat maps over client and server rate."""
+    tables, verdicts, drawn = {}, {}, dict[str, Callable[[], Figure]]()
+    for sweeps in (TAG_GRIDS, DIGIT_GRIDS):
+        grids = _heat_maps(sweeps, results)
+        tables[sweeps.name] = _ease_table(sweeps, grids)
+        good = {m: len(_good_trials(sweeps, grids, m)) / len(grid.trials) for m, grid in grids.items()}
+        is_complete = sweeps.is_complete(results)
+        verdicts[sweeps.data] = rules.judge_ease_of_tuning(good if is_complete else {}, ADAPTIVE)
+        if grids:
+            label = f"{sweeps.label}, %"
+            drawn[f"tuning_{sweeps.name}"] = partial(figures.draw_heat_maps, sweeps.title, grids, label)
+    return Section(
+        "tuning", "Adaptive methods are easier to tune", tables, verdicts, f"^{GRID}|^digits/grid", drawn
+    )
+
+
+def _good_trials(sweeps: Sweeps, grids: dict[str, RateGrid], method: str) -> list[RateTrial]:
+    """Return the trials that are at least halfway from a constant prediction to the best of all methods."""
+    best = max(trial.result for grid in grids.values() for trial in grid.trials if trial.result is not None)
+    limit = (load_baselines()[sweeps.name] + best) / 2
+    return [trial for trial in grids[method].trials if trial.result is not None and trial.result >= limit]
+
+
+def _heat_maps(sweeps: Sweeps, results: Results) -> dict[str, RateGrid]:
+    """Return the trials of the heat maps: the same points for all methods."""
+    grids = sweeps.grids(results)
+    return {
+        method: grids[method].select_tau(HEAT_MAP_TAU if method in ADAPTIVE else None)
+        for method in OPTIMIZERS
+        if method in grids
+    }
+
+
+def _ease_table(sweeps: Sweeps, grids: dict[str, RateGrid]) -> str:
+    rows = []
+    measures = grid_ease_of_tuning(list(grids.values()), sweeps.metric)
+    for (method, grid), ease in zip(grids.items(), measures, strict=True):
+        best = grid.best
+        value = ABSENT if best is None else f"{(best.value or 0) * 100:.1f}"
+        near, good = f"{ease.near_best} of {ease.total}", len(_good_trials(sweeps, grids, method))
+        rows.append([METHOD_NAMES[method], value, near, f"{good} of {ease.total}"])
+    rows.append(["constant prediction", f"{load_baselines()[sweeps.name] * 100:.1f}", ABSENT, ABSENT])
+    header = ["", f"best {sweeps.label}, %", "within 1 point of the best of all", "at least halfway to it"]
+    return markdown.table(header, rows) if grids else ""
+
+
+def robustness_to_tau(results: Results) -> Section:
+    """The best result for each tau."""
+    tables, verdicts, drawn = {}, {}, dict[str, Callable[[], Figure]]()
+    for sweeps in (TAG_TAUS, LONG_TAG_TAUS, TEXT_TAUS):
+        grids = sweeps.grids(results)
+        best = {m: _best_by_tau(sweeps, grids[m]) for m in ADAPTIVE if m in grids}
+        rows = [
+            [
+                METHOD_NAMES[m],
+                *(_percent(found[t]) if t in found else ABSENT for t in TAUS),
+            ]
+            for m, found in best.items()
+        ]
+        tables[sweeps.name] = markdown.table(["log10 tau", *(markdown.number(tau) for tau in TAUS)], rows)
+        for method in ADAPTIVE:
+            found = best.get(method, {}) if sweeps.is_complete(results) else {}
+            values = {tau: trial.result or 0.0 for tau, trial in found.items()}
+            edges = [tau for tau, trial in found.items() if _is_edge(trial, grids[method])]
+            verdicts[f"{sweeps.data}, {METHOD_NAMES[method]}"] = rules.judge_robustness(values, edges, method)
+        lines = {m: {t: (trial.result or 0) * 100 for t, trial in found.items()} for m, found in best.items()}
+        if any(lines.values()):
+            labels = (plotting.TAU, f"best {sweeps.label}, %")
+            drawn[f"tau_{sweeps.name}"] = partial(figures.draw_lines, sweeps.title, lines, labels, 1)
+    pattern = f"^{TAU}|^so_lr/long_tau|^shakespeare/tau"
+    return Section("tau", "Adaptive methods are robust to tau", tables, verdicts, pattern, drawn)
+
+
+def _percent(trial: RateTrial) -> str:
+    return f"{(trial.result or 0.0) * 100:.1f}"
+
+
+def _best_by_tau(sweeps: Sweeps, grid: RateGrid) -> dict[float, RateTrial]:
+    """Return the best trial for each log10 of tau, among points that all values of tau have."""
+    best: dict[float, RateTrial] = {}
+    for trial in grid.trials:
+        if trial.tau is None or trial.result is None:
+            continue
+        point = (round(log10(trial.client_lr), 2), round(log10(trial.server_lr), 2))
+        tau = log10(trial.tau)
+        is_common = sweeps.name != "tags" or point in TAG_POINTS
+        if is_common and (tau not in best or trial.result > (best[tau].result or 0.0)):
+            best[tau] = trial
+    return best
+
+
+def _is_edge(trial: RateTrial, grid: RateGrid) -> bool:
+    """Return whether the server rate of a trial is the smallest or largest of those with its tau."""
+    rates = {other.server_lr for other in grid.trials if other.tau == trial.tau}
+    return trial.server_lr in (min(rates), max(rates))
+
+
+def inverse_relation(results: Results) -> Section:
+    """The best server rate for each client rate."""
+    grids = _heat_maps(TAG_GRIDS, results)
+    lines = {method: _best_server_rates(grid) for method, grid in grids.items()}
+    verdicts = {}
+    for method in OPTIMIZERS:
+        is_known = method in lines and TAG_GRIDS.is_complete(results)
+        correlation = _correlation(lines[method]) if is_known else None
+        obstacle = _obstacle(lines[method], grids[method]) if is_known else ""
+        verdict = rules.judge_inverse_relation(correlation, obstacle, method)
+        verdicts[f"{TAG_GRIDS.data}, {METHOD_NAMES[method]}"] = verdict
+    digits = {method: _best_server_rates(grid) for method, grid in _heat_maps(DIGIT_GRIDS, results).items()}
+    labels = ("client rate, " + plotting.CLIENT_RATE, "best server rate, " + plotting.SERVER_RATE)
+    title = "Tags of real questions: best server rate"
+    return Section(
+        "rates",
+        "Best client and server rates are inversely related on tag prediction",
+        {"tags": _rates_table(lines), "digits": _rates_table(digits)},
+        verdicts,
+        f"^{GRID}|^digits/grid",
+        {"rates": partial(figures.draw_lines, title, lines, labels, 0.5)},
+    )
+
+
+def _rates_table(lines: dict[str, dict[float, float]]) -> str:
+    clients = sorted({rate for line in lines.values() for rate in line})
+    rows = [
+        [METHOD_NAMES[m], *(markdown.number(line[c]) if c in line else ABSENT for c in clients)]
+        for m, line in lines.items()
+    ]
+    return markdown.table(["log10 client rate", *(markdown.number(rate) for rate in clients)], rows)
+
+
+def _obstacle(line: dict[float, float], grid: RateGrid) -> str:
+    """Return why the best server rates of a method say nothing; "" if they do."""
+    floor = load_baselines()["tags"]
+    if grid.best is None or (grid.best.value or 0.0) < floor + FLOOR_MARGIN:
+        return f"no trial is more than {FLOOR_MARGIN * 100:g} points above a constant prediction"
+    if _is_at_edge(line, grid):
+        return "best rates mostly at the edge of the grid"
+    return ""
+
+
+def _best_server_rates(grid: RateGrid) -> dict[float, float]:
+    """Return log10 of the best server rate by log10 of the client rate, without untrained client rates."""
+    columns: dict[float, list[tuple[float, float, bool]]] = {}
+    for trial in grid.trials:
+        if trial.result is not None:
+            trained = _has_trained(trial.group.records[0])
+            point = (trial.result, log10(trial.server_lr), trained)
+            columns.setdefault(log10(trial.client_lr), []).append(point)
+    return {client: max(points)[1] for client, points in sorted(columns.items()) if any(p[2] for p in points)}
+
+
+def _is_at_edge(line: dict[float, float], grid: RateGrid) -> bool:
+    """Return whether more than half of the best server rates are the smallest or largest of the grid."""
+    rates = [log10(trial.server_lr) for trial in grid.trials]
+    return sum(rate in (min(rates), max(rates)) for rate in line.values()) > len(line) / 2
+
+
+def _has_trained(record: RunRecord) -> bool:
+    _, losses = record.curve("test", "loss")
+    return len(losses) > 1 and abs(losses[-1] - losses[0]) > MIN_CHANGE * losses[0]
+
+
+def _correlation(line: dict[float, float]) -> rules.Correlation | None:
+    """Return Spearman's rank correlation with its exact probability; None for fewer than three rates."""
+    if len(line) < 3:
+        return None
+    clients, servers = list(line), list(line.values())
+    if len(set(servers)) < 2:
+        return rules.Correlation(0.0, 1.0, len(line))
+    value = _spearman(clients, servers)
+    orders = [_spearman(clients, order) for order in permutations(servers)]
+    share = sum(order <= value + 1e-9 for order in orders) / len(orders)
+    return rules.Correlation(value, share, len(line))
+
+
+def _spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    return float(np.corrcoef(rankdata(a), rankdata(b))[0, 1])
