@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,20 @@ def test_dataset_that_is_not_imported_is_refused(tmp_path: Path, monkeypatch: py
 def test_callback_that_is_no_function_is_refused() -> None:
     assert_refused(lambda: train(make_task(), callback=3), ConfigError, keys=("callback",))
     assert_refused(lambda: train(make_task(), callback=[print, "x"]), ConfigError, keys=("callback",))
+
+
+@pytest.mark.parametrize("call", [fedopt.run, fedopt.compare, fedopt.sweep])
+def test_model_instead_of_a_task_is_refused(call: Callable[..., Any]) -> None:
+    arguments = {} if call is fedopt.run else {"algorithms": ["fedavg"]}
+    assert_refused(lambda: call(nn.Linear(2, 2), **arguments), ConfigError, keys=("task",))
+
+
+def test_algorithm_may_be_given_by_position() -> None:
+    assert fedopt.run(make_task(), "fedadam", rounds=1).algorithm == "fedadam"
+
+
+def test_weights_instead_of_a_file_are_refused() -> None:
+    assert_refused(lambda: fedopt.run(make_task(), init=linear().state_dict()), ConfigError)
 
 
 def test_own_task_with_the_name_of_a_built_in_task_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,9 @@ def test_compare_refuses_invalid_arguments(tmp_path: Path) -> None:
     assert_refused(lambda: compare(["fedavg", "fedyogy"]), UnknownName, name="fedyogy")
     assert_refused(lambda: compare(["fedavg"], seed=1, seeds=[1]), ConfigError, keys=("seed",))
     assert_refused(lambda: compare(["fedavg"], seeds=[]), ConfigError, keys=("seeds",))
+    assert_refused(lambda: compare(["fedavg"], seeds=3), ConfigError, keys=("seeds",))
+    assert_refused(lambda: fedopt.sweep(make_task(), "fedavg", seeds=3), ConfigError, keys=("seeds",))
+    assert_refused(lambda: compare(["fedavg"], config="client.lr=1"), ConfigError, keys=("config",))
     assert_refused(lambda: compare(["fedavg"], rounds=1, config={"rounds": 2}), ConfigError, keys=("rounds",))
     assert not (tmp_path / "refused").exists()
 
@@ -81,6 +85,17 @@ def test_evaluation_of_a_result_and_of_its_directory(tmp_path: Path) -> None:
     assert_refused(lambda: fedopt.evaluate(tmp_path / "run"), ModelError, what="model")
     assert_refused(lambda: fedopt.evaluate(result, "heldout"), UnknownName, name="heldout")
     assert "percentile" in str(measured) and "<table>" in measured._repr_html_()
+
+
+@pytest.mark.parametrize("call", [fedopt.evaluate, fedopt.export, fedopt.report, fedopt.load, fedopt.resume])
+def test_model_instead_of_a_run_is_refused(call: Callable[..., object]) -> None:
+    assert_refused(lambda: call(torch.nn.Linear(2, 2)), ConfigError)
+
+
+def test_evaluation_on_one_client_has_no_percentiles() -> None:
+    evaluation = fedopt.evaluate(train(make_task()))  # the test set is one client
+    assert [row[0] for row in evaluation.table().rows] == ["all examples"]
+    assert str(evaluation).endswith("60 examples of 1 client")
 
 
 def test_export_of_a_result_and_of_its_directory(tmp_path: Path) -> None:
@@ -108,7 +123,7 @@ def test_sweep_of_objects_runs_in_this_process(tmp_path: Path) -> None:
     tuned = fedopt.sweep(task, [half, "fedavg"], {"client_lr": [-3, -1], "client.epochs": [1, 2]}, **options)
     assert set(tuned.best) == {"half", "fedavg"}
     best = tuned.best["half"]
-    assert best is not None and set(best.settings) == {"client.lr", "client.epochs"}
+    assert set(best.settings) == {"client.lr", "client.epochs"}
     alone = train(task, algorithm=half, config=best.settings)
     assert best.value == pytest.approx(alone.value)
     trials = list((tmp_path / "sweep" / "trials").iterdir())
@@ -129,7 +144,6 @@ def test_sweeps_of_two_tasks_with_one_name_use_their_own_data(tmp_path: Path) ->
         options = {"rounds": 1, "config": SETTINGS, "out": tmp_path / str(number), "keep": "all"}
         tuned = fedopt.sweep(task, "fedavg", {"client_lr": [-1]}, **options)
         best = tuned.best["fedavg"]
-        assert best is not None
         values.append(best.score)
         assert best.score == pytest.approx(train(task, rounds=1, config={"client.lr": 0.1}).train_loss)
     assert values[0] != values[1]
@@ -160,6 +174,7 @@ def test_result_is_shown_as_a_table() -> None:
     result = train(make_task(), rounds=2)
     assert [row[0] for row in result.table().rows] == ["0", "1", "2"]
     assert result._repr_html_().startswith("<table>")
+    assert str(result).startswith("own, fedavg, 2 rounds, seed 0: accuracy ")
     table = TextTable("a < b", ["name", "x|y"], [["<i>", "1\n2"]], "note")
     assert "&lt;i&gt;" in table._repr_html_() and "<i>" not in table._repr_html_()
     lines = table._repr_markdown_().splitlines()

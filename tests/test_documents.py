@@ -28,7 +28,7 @@ def test_paths_in_documents_exist():
 
 def test_pages_have_small_screenshots_at_three_widths():
     images = {path.name: path.stat().st_size for path in (ROOT / "docs" / "screenshots").iterdir()}
-    pages = (ROOT / "docs" / "pages.md").read_text()
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("pages.md", "tuning.md"))
     for name in ("comparison", "sweep", "reproduction"):
         for width in (1440, 900, 390):
             assert images[f"{name}-{width}.png"] < 200_000

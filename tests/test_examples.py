@@ -87,7 +87,7 @@ def test_demo_page_begins_with_the_measured_margins(
         )
         first, second = (100 * (b - a) for a, b in zip(fedavg, fedadagrad, strict=True))
         half_width = 12.706 * abs(first - second) / 2  # Student's t with one degree of freedom
-        assert f"{abs(first + second) / 2:.1f} ± {half_width:.1f} points accuracy" in lead.group(1)
+        assert f"{abs(first + second) / 2:.1f} ± {half_width:.1f} points of accuracy" in lead.group(1)
         assert f'href="{part.task}/report.html"' in page and (tmp_path / part.task / "report.html").is_file()
     assert "FedAdagrad" in (tmp_path / "demo.svg").read_text()
 

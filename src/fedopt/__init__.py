@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from fedopt.engine.round import RoundReport
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.callbacks import STOP
+    from fedopt.runs.loggers import RunLogger
     from fedopt.runs.result import RunResult
+    from fedopt.tasks import Task
     from fedopt.version import __version__
 
 __all__ = [
@@ -52,10 +54,12 @@ __all__ = [
     "RoundReport",
     "RunError",
     "RunGroup",
+    "RunLogger",
     "RunRequest",
     "RunResult",
     "STOP",
     "Step",
+    "Task",
     "TuningResult",
     "UserError",
     "Work",
@@ -87,10 +91,12 @@ _MODULES = {
     "RoundReport": "fedopt.engine.round",
     "RunError": "fedopt.errors",
     "RunGroup": "fedopt.api",
+    "RunLogger": "fedopt.runs.loggers",
     "RunRequest": "fedopt.api",
     "RunResult": "fedopt.runs.result",
     "STOP": "fedopt.runs.callbacks",
     "Step": "fedopt.engine.loop",
+    "Task": "fedopt.tasks",
     "TuningResult": "fedopt.api",
     "UserError": "fedopt.errors",
     "Work": "fedopt.algorithms",

@@ -202,8 +202,7 @@ def missing_extra(feature: str, package: str, extra: str) -> MissingExtra:
     """Build the error for an optional package that is not installed.
 
     >>> str(missing_extra("--search optuna", "optuna", "optuna"))
-    "--search optuna needs the package optuna: pip install 'fedopt[optuna]'"
+    '--search optuna needs the package optuna: pip install optuna'
     """
-    return MissingExtra(
-        f"{feature} needs the package {package}: pip install 'fedopt[{extra}]'", package=package, extra=extra
-    )
+    message = f"{feature} needs the package {package}: pip install {package}"
+    return MissingExtra(message, package=package, extra=extra)

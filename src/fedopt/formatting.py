@@ -126,6 +126,15 @@ def column_formatter(values: Sequence[float | None]) -> Callable[[float], str]:
     return lambda value: f"{value:.3g}" if abs(value) >= _LARGE else f"{value:,.{digits}f}"
 
 
+def count_noun(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural unless the count is 1.
+
+    >>> count_noun(1, "client"), count_noun(1200, "example")
+    ('1 client', '1,200 examples')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_count(count: int) -> str:
     """Format a count with two or three significant digits.
 

@@ -51,11 +51,14 @@ class TextTable(NamedTuple):
 
 
 class NotebookDisplay(ABC):
-    """Base class of results that a notebook shows as their table."""
+    """Base class of results that `print` and a notebook show as their table."""
 
     @abstractmethod
     def table(self) -> TextTable:
         """The result as a table."""
+
+    def __str__(self) -> str:
+        return str(self.table())
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

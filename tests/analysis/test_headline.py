@@ -26,7 +26,7 @@ def demo(root: Path) -> list[RunRecord]:
 def test_one_seed_states_the_margins_and_that_they_may_be_noise(tmp_path: Path) -> None:
     assert sentence(demo(tmp_path)) == (
         "fedadam reaches 41.5 % accuracy at round 4, 1.0 points above fedyogi and 5.9 above fedavg. "
-        "One seed: 1.0 points may be noise; several seeds, such as --seeds 0:5, measure it."
+        "One seed: 1.0 points may be noise; several seeds (--seeds 0:5 or seeds=range(5)) measure it."
     )
 
 
@@ -42,11 +42,11 @@ def test_configurations_with_the_same_result_share_the_first_place(tmp_path: Pat
     records = [write_run(tmp_path / name, name, v) for name, v in values.items()]
     assert sentence(records) == (
         "fedadam and fedyogi reach 79.1 % accuracy at round 2, 1.3 points above fedavg. "
-        "One seed: 1.3 points may be noise; several seeds, such as --seeds 0:5, measure it."
+        "One seed: 1.3 points may be noise; several seeds (--seeds 0:5 or seeds=range(5)) measure it."
     )
     assert sentence(records[1:]) == (
         "fedadam and fedyogi reach 79.1 % accuracy at round 2. "
-        "One seed: several seeds, such as --seeds 0:5, may distinguish them."
+        "One seed: several seeds (--seeds 0:5 or seeds=range(5)) may distinguish them."
     )
 
 
@@ -76,7 +76,7 @@ def test_lower_metrics_are_below_the_others(tmp_path: Path) -> None:
     ]
     assert sentence(records) == (
         "fedadam reaches 18.00 (MSE × 1000) at round 4, 2.40 below fedavg. "
-        "One seed: 2.40 (MSE × 1000) may be noise; several seeds, such as --seeds 0:5, measure it."
+        "One seed: 2.40 (MSE × 1000) may be noise; several seeds (--seeds 0:5 or seeds=range(5)) measure it."
     )
 
 
@@ -111,4 +111,4 @@ def test_unfinished_and_failed_runs_are_not_announced_as_results(tmp_path: Path)
 
 def test_many_configurations_are_shortened(tmp_path: Path) -> None:
     records = [write_run(tmp_path / n, n, (0.1, 0.2, 0.5 - 0.01 * at)) for at, n in enumerate("abcdef")]
-    assert "1.0 points above b, 2.0 above c and 3.0 above d. One seed" in sentence(records)
+    assert "1.0 points above b, 2.0 above c, 3.0 above d and 4.0 above e. One seed" in sentence(records)

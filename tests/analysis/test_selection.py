@@ -31,8 +31,9 @@ def test_papers_rule_selects_by_train_loss_and_states_the_best_metric(tmp_path: 
     grids = find_grids(write_trials(tmp_path))
     assert describe_grid_selection(grids, "train_loss", "accuracy") == [
         "Selected by the paper's rule (smallest train loss, mean of all 4 rounds): fedadam at "
-        "client_lr=0 server_lr=0: 0.7000 (mean train loss), 0.1000 below the best trial of fedavg; "
-        "70.0 % mean accuracy; 70.0 % accuracy at round 4. One seed: differences may be noise.",
+        "client_lr=0 server_lr=0 (rates in log10). Its results: 0.7000 (mean train loss), 0.1000 below the "
+        "best trial of fedavg; 70.0 % mean accuracy; 70.0 % accuracy at round 4. One seed: differences may "
+        "be noise.",
         "Best mean accuracy: 80.0 %, fedavg at client_lr=1 server_lr=0.",
         "Best accuracy: 80.0 %, fedavg at client_lr=1 server_lr=0.",
         "At the edge of the grid: fedavg (client_lr). A wider grid may be better.",
@@ -42,8 +43,9 @@ def test_papers_rule_selects_by_train_loss_and_states_the_best_metric(tmp_path: 
 def test_selection_by_the_metric_names_its_best_trial(tmp_path: Path) -> None:
     first, last, edge = describe_grid_selection(find_grids(write_trials(tmp_path)), "accuracy", "accuracy")
     assert first.startswith(
-        "Selected by accuracy (mean of all 4 rounds): fedavg at client_lr=1 server_lr=0: "
-        "80.0 % mean accuracy, 10.0 points above the best trial of fedadam; 80.0 % accuracy at round 4."
+        "Selected by accuracy (mean of all 4 rounds): fedavg at client_lr=1 server_lr=0 (rates in log10). "
+        "Its results: 80.0 % mean accuracy, 10.0 points above the best trial of fedadam; 80.0 % accuracy at "
+        "round 4."
     )
     assert last == "Best accuracy: 80.0 %, the same trial."
     assert edge.startswith("At the edge of the grid: fedavg (client_lr).")

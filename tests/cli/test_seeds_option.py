@@ -96,7 +96,7 @@ def test_compare_with_seeds_writes_a_directory_per_seed(tmp_path: Path) -> None:
     values = [result["value"] for result in printed["runs"]]
     assert [g["mean"] for g in printed["groups"]] == pytest.approx([sum(values[:2]) / 2, sum(values[2:]) / 2])
     again = fedopt(*small_command("compare", *words))
-    assert again.err.count("is finished: 1 rounds") == 4
+    assert again.err.count("is finished: 1 round\n") == 4
     rows = [line.split() for line in again.out.splitlines()]
     ends = [row[-1] for row in rows if row and row[0] in ("fedavg", "fedyogi") and row[1] != "reaches"]
     assert ends[:2] == ["2", "2"]  # the table's last column is the number of seeds

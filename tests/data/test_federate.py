@@ -102,6 +102,7 @@ def test_shared_dataset_is_sent_to_workers_once() -> None:
         ({"a": [0.5]}, "a"),
         ({"a": 3}, "a"),
         ([], None),
+        (10, None),
     ],
 )
 def test_invalid_partitions_are_refused(parts: Any, client: str | None) -> None:

@@ -11,7 +11,7 @@ from written import write_run, write_seeds, write_trial
 
 from fedopt.analysis.summary import compare_runs
 from fedopt.display.fitting_table import wide_console
-from fedopt.display.table import comparison_columns, comparison_table, describe_columns
+from fedopt.display.table import comparison_columns, comparison_table
 from fedopt.runs.records import RunRecord
 
 FIRST, NEAR, FAR = (0.70, 0.72, 0.74), (0.71, 0.70, 0.745), (0.60, 0.62, 0.64)
@@ -102,7 +102,7 @@ def test_table_fits_the_terminal_and_keeps_the_result(tmp_path: Path, width: int
     assert not any("…" in line for line in lines)
     first, second = (next(line for line in lines if line.startswith(name)) for name in ("fedada", "fedavg"))
     assert "72.0±5.0 %" in first and "−10.0±0.0" in second  # no cell is wrapped
-    assert ("Wider terminals also show:" in " ".join(lines)) == (width < 100)
+    assert ("Wider terminals also show:" in " ".join(" ".join(lines).split())) == (width < 100)
 
 
 @pytest.mark.parametrize(("columns", "width"), [("60", 60), ("200", 200), (None, 140), ("", 140), ("x", 140)])
@@ -121,7 +121,12 @@ def test_limit_is_the_maximum_number_of_rows(tmp_path: Path) -> None:
 
 
 def test_captions_explain_the_columns(three: list[RunRecord], tmp_path: Path) -> None:
-    text = describe_columns(compare_runs(three))
-    assert text.startswith("Accuracy: last evaluation.") and "Rounds to 76.5 %" in text
+    text = " ".join(" ".join(print_table(three)).replace("\N{NO-BREAK SPACE}", " ").split())
+    assert "Accuracy: last evaluation." in text and "Rounds to 76.5 %" in text and "MB: both" in text
     assert "±" not in text
-    assert "±" in describe_columns(compare_runs(write_seeds(tmp_path, "a", FIRST)))
+    assert "±: 95 %" in " ".join(print_table(write_seeds(tmp_path, "a", FIRST)))
+
+
+def test_captions_do_not_explain_hidden_columns(three: list[RunRecord]) -> None:
+    text = " ".join(" ".join(print_table(three, width=40)).split())
+    assert "Wider terminals also show: " in text and "MB: both" not in text

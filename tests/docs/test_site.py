@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -93,6 +94,24 @@ def test_styles_and_scripts_load_nothing_from_other_hosts(site: Path) -> None:
         addresses = re.findall(r"[\"'`](https?://[\w./@-]+)", script.read_text())  # without comments
         unknown |= {address for address in addresses if not address.startswith(tuple(NOT_LOADED))}
     assert {address for address in unknown if "//www.w3.org/" not in address} == set()  # name spaces
+
+
+def test_loaded_files_exist(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        for address in LoadedAddresses(page.read_text()).found:
+            if not address.startswith("data:"):
+                path = re.sub(r"[?#].*", "", address)
+                folder = site if path.startswith("/") else page.parent  # addresses of 404.html are absolute
+                assert (folder / path.lstrip("/")).exists(), f"{page.name}: {address}"
+
+
+def test_pages_show_the_version(site: Path) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"fedopt {version}" in (site / "index.html").read_text()
+
+
+def test_cells_have_the_name_of_their_column(site: Path) -> None:
+    assert '<td data-column="authors\' code">' in (site / "deviations.html").read_text()
 
 
 def test_reference_describes_every_public_name(site: Path) -> None:

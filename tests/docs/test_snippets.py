@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from generators.notebooks import PAGES, build_notebook, split_page, split_pages
+from generators.notebooks import PAGES, Part, build_notebook, split_page, split_pages
 from nbclient import NotebookClient
 
-OTHERS = ("index", "tuning", "operations")
+OTHERS = ("index", "tuning", "operations", "reproducing")
 SECONDS = 180  # of a cell; a cell takes some seconds of an idle core
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -31,6 +31,19 @@ def test_snippets_of_guide_run_from_top_to_bottom(
     ).execute()
     cells = [cell for cell in executed.cells if cell.cell_type == "code"]
     assert len(cells) > 3 and all(cell.execution_count for cell in cells)
+    python = [cell for cell in cells if not cell.source.startswith("%%bash")]
+    assert [output.text for cell in python for output in cell.outputs if output.get("name") == "stderr"] == []
+
+
+def test_notebook_shows_progress_as_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    code = "import fedopt\nresult = fedopt.run('synthetic_lr', rounds=3, config={'client.steps': 1})"
+    executed = NotebookClient(
+        build_notebook([Part("python", code)]), timeout=SECONDS, kernel_name="python3"
+    ).execute()
+    texts = [output.data["text/plain"].strip() for output in executed.cells[0].outputs]
+    assert [text for text in texts if text.startswith("fedavg 3/3  accuracy ")] == texts[:1]
+    assert texts[1:] == ["10 of 30 clients per round · 610 parameters · 3 rounds"]
 
 
 def test_every_guide_with_snippets_is_executed() -> None:

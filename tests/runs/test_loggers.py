@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from own_clients import assert_refused, make_task, train
+from sweeps import wait_for
 from typed import run_small
 from written import read_lines
 
@@ -88,7 +89,11 @@ def read_offline_history(folder: Path) -> Iterator[dict[str, float]]:
             if room < 7:
                 at += room
                 continue
+            if at + 7 > len(data):
+                break  # the rest is not written yet
             _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+            if at + 7 + length > len(data):
+                break
             message += data[at + 7 : at + 7 + length]
             at += 7 + length
             if kind in (1, 4):  # the whole message, or its last part
@@ -111,10 +116,15 @@ def test_wandb_offline_has_each_round_of_a_resumed_run_once(
     train(make_task(), rounds=3, out=out, log=["wandb"], callback=stop_after(2))
     time.sleep(1)  # wandb names the file of a part by the second in which it starts
     train(make_task(), rounds=3, out=out, log=["wandb"])
-    rows = {row["_step"]: row for row in read_offline_history(out) if "train/loss" in row}
+
+    def training_rows() -> list[dict[str, float]]:
+        return [row for row in read_offline_history(out) if "train/loss" in row]
+
+    wait_for(lambda: len(training_rows()) >= 3, seconds=20)  # a process of the package writes the file
+    rows = {row["_step"]: row for row in training_rows()}
     lines = read_lines(out, "train")
     assert sorted(rows) == [1, 2, 3]
-    assert len([row for row in read_offline_history(out) if "train/loss" in row]) == 3
+    assert len(training_rows()) == 3
     assert [rows[line["round"]]["train/loss"] for line in lines] == [line["loss"] for line in lines]
     accuracy = {line["round"]: line["accuracy"] for line in read_lines(out, "test")}
     assert {step: row["test/accuracy"] for step, row in rows.items()} == {t: accuracy[t] for t in (1, 2, 3)}

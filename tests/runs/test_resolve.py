@@ -195,6 +195,8 @@ NEAREST = {
     "clients": "clients_per_round",
     "server.taus": "server.tau",
     "batch_size": "client.batch_size",
+    "server.learning_rate": "server.lr",
+    "client.eta": "client.lr",
 }
 
 
@@ -203,6 +205,14 @@ def test_unknown_key_suggests_the_closest_one(key: str) -> None:
     message = refusal("fedavg", {key: 1})
     assert repr(key) in message
     assert f"did you mean '{NEAREST[key]}'?" in message
+
+
+def test_key_without_a_section_suggests_both_sections() -> None:
+    assert "did you mean 'client.lr' or 'server.lr'?" in refusal("fedavg", {"lr": 1})
+
+
+def test_section_suggests_dotted_keys() -> None:
+    assert "such as 'client.lr'" in refusal("fedavg", {"client": {"lr": 0.1}})
 
 
 def test_unknown_key_without_a_close_match_names_show_config() -> None:

@@ -102,7 +102,6 @@ def main() -> None:
     tuned = fedopt.sweep(task, ["fedavg"], {"client_lr": [-1, 0]}, rounds=2, out="sweep")
     assert_type(tuned, fedopt.TuningResult)
     best = tuned.best["fedavg"]
-    assert best is not None
     assert_type(best.settings, dict[str, Any])  # of any type, as in config.toml
 
     loaded = fedopt.load("comparison/fedavg/seed-0", model=network)

@@ -133,6 +133,66 @@ def test_clients_may_be_tensors_and_lists() -> None:
     assert train(make_task(clients=tensors)).x_sha256 == train(make_task()).x_sha256
 
 
+class Rows(torch.utils.data.Dataset):
+    """The examples of a client as a map-style dataset."""
+
+    def __init__(self, arrays: tuple[np.ndarray, np.ndarray]) -> None:
+        self.points, self.labels = arrays
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return self.points[index], int(self.labels[index])
+
+
+@pytest.mark.parametrize(
+    "form",
+    [tuple, list, lambda pair: {"points": pair[0], "labels": pair[1]}, Rows],
+    ids=["tuple", "list", "dict", "dataset"],
+)
+def test_list_of_clients_is_numbered(form: Callable[[Any], Any]) -> None:
+    twelve = [examples(f"client{number}") for number in range(12)]
+    numbered = {f"{number:02}": pair for number, pair in enumerate(twelve)}
+    test = form(TEST)
+    model = nn.Linear(FEATURES, CLASSES)
+    found = train(make_task(model, clients=[form(pair) for pair in twelve], test=test))
+    assert found.x_sha256 == train(make_task(model, clients=numbered)).x_sha256
+
+
+def test_data_loader_is_refused_with_its_dataset_as_the_alternative() -> None:
+    loader = torch.utils.data.DataLoader(Rows(TEST))
+    assert_refused(lambda: make_task(clients=[loader, loader]), DataError, client="0")
+    assert_refused(lambda: make_task(clients={"a": loader}), DataError, client="a")
+
+
+NOT_FUNCTIONS: dict[str, dict[str, Any]] = {
+    "the name of a loss": {"loss": "cross_entropy"},
+    "the class of a loss": {"loss": nn.CrossEntropyLoss},
+    "no loss": {"loss": None},
+    "the weights of a model": {"model": linear().state_dict()},
+    "the name of a metric": {"metrics": "accuracy"},
+    "a list of metrics": {"metrics": [accuracy]},
+    "a metric by name": {"metrics": {"accuracy": "accuracy"}},
+}
+
+
+@pytest.mark.parametrize("case", NOT_FUNCTIONS)
+def test_part_of_a_task_that_is_no_function_is_refused(case: str) -> None:
+    (part,) = NOT_FUNCTIONS[case]
+    assert_refused(lambda: make_task(**NOT_FUNCTIONS[case]), ModelError, what=part)
+
+
+def test_task_and_clients_are_shown_without_their_data() -> None:
+    points, labels = TEST
+    clients = fedopt.federate((points, labels), fedopt.partition.iid(len(labels), clients=3, seed=0))
+    assert repr(clients["0"]) == "ClientRows(20 examples)"
+    assert repr(make_task(clients=clients)) == (
+        "Task('own', user-defined, 3 clients, 60 examples, metric accuracy)"
+    )
+    assert "ClientRows" not in repr(make_task(clients=clients).federation())
+
+
 def test_own_metric_and_test_set_by_client() -> None:
     """The metric is the mean of the second class's probability, over the examples of both clients."""
 

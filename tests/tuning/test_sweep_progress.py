@@ -44,10 +44,10 @@ def test_progress_counts_rounds_of_running_finished_and_diverged_trials() -> Non
     progress.finish(WorkItem(second, 4), make_record([1.0], "diverged"), None)  # after one of four rounds
     assert bar.shown == (5, 11)
     assert bar.remaining.endswith(" left")
-    trials = "2 of 3 trials complete, 1 running, 0 diverged"
+    trials = "2 of 3 trials, 1 running"
     assert bar.lines[0].startswith(f"fedavg client_lr=0: done 0.5000 ({trials}, ")
     assert bar.lines[0].endswith("best of fedavg: client_lr=0)")
-    trials = "3 of 3 trials complete, 0 running, 1 diverged"
+    trials = "3 of 3 trials, 0 running, 1 diverged"
     assert bar.lines[1].startswith(f"fedavg client_lr=1: diverged ({trials}, ")
 
 
@@ -57,5 +57,5 @@ def test_score_at_a_rung_is_shown_but_does_not_count_as_best() -> None:
     progress.start_batch({trial.key: 2}, rounds_after=2)
     progress.update(2, running=0)
     progress.finish(WorkItem(trial, 2), make_record([1.0] * 2, "pruned"), 0.25)
-    assert bar.lines[0].startswith("fedavg client_lr=0: round 2 of 4 0.2500 (0 of 1 trials complete")
+    assert bar.lines[0].startswith("fedavg client_lr=0: round 2 of 4 0.2500 (0 of 1 trials")
     assert "best" not in bar.lines[0]

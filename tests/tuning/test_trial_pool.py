@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -151,3 +153,16 @@ def test_run_trials_runs_each_trial_once_to_its_largest_number_of_rounds(copy: P
     assert notified == [known, new[1]]
     assert read_info(new[0].path)["rounds"] == 2
     assert {file: time for file, time in modification_times(copy).items() if file in before} == before
+
+
+def test_script_without_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    grid = "client_lr=-1, server_lr=0"
+    script.write_text(
+        f"import fedopt\nfedopt.sweep('synthetic_lr', 'fedavg', '{grid}', rounds=1, out='out')\n"
+    )
+    run = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    last = run.stderr.splitlines()[-1]
+    assert run.returncode == 1
+    assert last.startswith("fedopt.errors.WorkerError: ")
+    assert "needs `if __name__ == '__main__':`" in last

@@ -42,7 +42,17 @@ class Round(NamedTuple):
 
 
 class Work(Protocol):
-    """One client in one round: its batches, its gradient, and the vectors it kept from earlier rounds."""
+    """One client in one round: its batches, its gradient, and the vectors it kept from earlier rounds.
+
+    Examples:
+        The client of an algorithm with K local steps:
+
+        >>> def client(work, x):
+        ...     x_i = x
+        ...     for b in work.batches():
+        ...         x_i = x_i - work.round.eta_l * work.gradient(x_i, b)
+        ...     return fedopt.ClientResult((x_i - x,))
+    """
 
     @property
     def round(self) -> Round:
@@ -53,20 +63,46 @@ class Work(Protocol):
         """The vectors of this client's last `ClientResult.keeps`; None in its first round."""
 
     def kept_or(self, *first: Vector) -> tuple[Vector, ...]:
-        """Return the vectors that this client kept, or `first` in its first round."""
+        """Return the vectors that this client kept.
+
+        Args:
+            first: the vectors of its first round.
+
+        Returns:
+            The vectors of its last `ClientResult.keeps`, or `first`.
+        """
 
     @property
     def steps(self) -> int:
         """The number of batches that `batches()` yields."""
 
     def batches(self) -> Iterator[Any]:
-        """Yield the batches of the local work: E epochs over B_i, shuffled in each epoch, or K steps."""
+        """Yield the batches of the local work: E epochs over B_i, shuffled in each epoch, or K steps.
+
+        Returns:
+            Batches for `gradient`.
+        """
 
     def gradient(self, x: Vector, batch: Any) -> Vector:
-        """Return the gradient of f_i(x; b)."""
+        """Return the gradient of f_i(x; b).
+
+        Args:
+            x: all trainable parameters as one vector.
+            batch: a batch of `batches`.
+
+        Returns:
+            The gradient, a vector like `x`.
+        """
 
     def full_gradient(self, x: Vector) -> Vector:
-        """Return the mean of the gradients of f_i(x; b) over all b in B_i."""
+        """Return the mean of the gradients of f_i(x; b) over all b in B_i.
+
+        Args:
+            x: all trainable parameters as one vector.
+
+        Returns:
+            The gradient, a vector like `x`.
+        """
 
 
 class ClientResult(NamedTuple):

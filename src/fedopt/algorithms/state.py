@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 
 import torch
 
@@ -64,4 +65,4 @@ def is_finite(state: State) -> bool:
 
 def all_finite(v: torch.Tensor) -> bool:
     """Return whether every element is finite. A finite sum proves it in one pass without extra memory."""
-    return bool(torch.isfinite(v.sum())) or bool(torch.isfinite(v).all())
+    return isfinite(v.sum().item()) or bool(torch.isfinite(v).all())

@@ -10,7 +10,7 @@ from fedopt.analysis.summary import NOISE, UNKNOWN, WORSE, Comparison, Summary
 from fedopt.formatting import Unit, metric_unit
 from fedopt.runs.records import averaged_rounds
 
-MAX_NAMED = 3  # other configurations in the sentence
+MAX_NAMED = 4  # other configurations in the sentence
 
 
 class _Other(NamedTuple):
@@ -29,7 +29,7 @@ def headline(comparison: Comparison) -> str:
     """Return the best result, its margin over the others, and a sentence about noise.
 
     For example: "fedadam reaches 41.5 % accuracy at round 20, 1.0 points above fedyogi and 5.9 above fedavg.
-    One seed: 1.0 points may be noise; several seeds, such as --seeds 0:5, measure it."
+    One seed: 1.0 points may be noise; several seeds (--seeds 0:5 or seeds=range(5)) measure it."
     """
     best = comparison.best
     if best.result is None or best.failed:
@@ -122,9 +122,9 @@ def _describe_certainty(comparison: Comparison, equal: Sequence[_Other], behind:
     if unknown and not noise and not worse:
         text = describe_margin(unit, unknown[0].margin)
         text += unit.difference_unit or f" ({unit.name})"
-        return f"One seed: {text} may be noise; several seeds, such as --seeds 0:5, measure it."
+        return f"One seed: {text} may be noise; several seeds (--seeds 0:5 or seeds=range(5)) measure it."
     if equal and not behind and best.result is not None and best.result.n == 1:
-        return "One seed: several seeds, such as --seeds 0:5, may distinguish them."
+        return "One seed: several seeds (--seeds 0:5 or seeds=range(5)) may distinguish them."
     parts = []
     if noise:
         margins = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -74,7 +75,10 @@ def describe_selection(
         numbers.append(f"{describe_value(metric_unit(metric), winner.last)} at round {winner.rounds}")
     rule = describe_rule(select, averaged_rounds({trial.rounds for trial in trials}))
     certainty = " One seed: differences may be noise." if winner.score.n == 1 else ""
-    sentences = [f"Selected by {rule}: {winner.method} at {winner.point}: {'; '.join(numbers)}.{certainty}"]
+    sentences = [
+        f"Selected by {rule}: {winner.method} at {winner.point}{_scale_note(winner.point)}. Its results: "
+        f"{'; '.join(numbers)}.{certainty}"
+    ]
     if select != metric:
         sentences += _describe_best(mean_unit(metric), [(t, t.value) for t in ordered], metric_higher)
     sentences += _describe_best(metric_unit(metric), [(t, t.last) for t in ordered], metric_higher)
@@ -82,6 +86,11 @@ def describe_selection(
     if at_edge:
         sentences.append(f"At the edge of the grid: {'; '.join(at_edge)}. A wider grid may be better.")
     return sentences
+
+
+def _scale_note(point: str) -> str:
+    """Return a note if the rates of a point are logarithms."""
+    return " (rates in log10)" if re.search(r"\b(client_lr|server_lr|tau)=", point) else ""
 
 
 def _first_of_each_method(trials: Sequence[ScoredTrial]) -> list[ScoredTrial]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fedopt.algorithms import AlgorithmChoice
 from fedopt.analysis.headline import headline
 from fedopt.analysis.summary import Comparison, Rule, compare_runs, parse_rule
-from fedopt.api.training import default_directory, execute_run, merge_settings, shows_progress
+from fedopt.api.training import check_seeds, default_directory, execute_run, merge_settings, shows_progress
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.display.table import comparison_table, to_text_table
 from fedopt.documents import parse_json
@@ -64,9 +64,6 @@ class RunGroup(NotebookDisplay):
         """Read the runs and rank them."""
         return compare_runs(self.records(), self.rule)
 
-    def __str__(self) -> str:
-        return str(self.table())
-
     def records(self) -> list[RunRecord]:
         """Read the run directories. Runs that failed before they began have none."""
         started = [path for path in self.paths if (path / "config.toml").is_file()]
@@ -106,6 +103,7 @@ def run_seeds(
         >>> [result.seed for result in group.results]
         [0, 1]
     """
+    check_seeds(seeds)
     (request,), message = with_chosen_executor([request])
     jobs = _seed_jobs(request, seeds, Path())
     out = out or default_directory(jobs[0].prepared.config, several_seeds=True)
@@ -159,7 +157,7 @@ def compare(
         ray_gpus: number of GPUs that a Ray worker reserves.
         rule: ranking of the runs: "last", by the last evaluation, or "paper", by the mean of the last 100
             rounds.
-        progress: whether to show progress on stderr; by default if it is a terminal.
+        progress: whether to show progress; by default in a terminal and in a notebook.
 
     Returns:
         The runs, their table and the path of the report.
@@ -177,11 +175,10 @@ def compare(
         >>> comparison.report.name
         'report.html'
     """
-    if seeds is not None:
-        if seed is not None or "seed" in (config or {}):
-            raise ConfigError("seed and seeds exclude each other; give one", keys=("seed",))
-        if not seeds:
-            raise ConfigError("seeds is empty; for example range(5)", keys=("seeds",))
+    check_seeds(seeds)
+    settings = merge_settings(config, rounds=rounds, seed=seed)
+    if seeds is not None and "seed" in settings:
+        raise ConfigError("seed and seeds exclude each other; give one", keys=("seed",))
     if isinstance(algorithms, str):
         raise ConfigError(
             f'algorithms is a string; pass a list, such as ["{algorithms}"]', keys=("algorithms",)
@@ -190,7 +187,6 @@ def compare(
     own = algorithms if isinstance(algorithms, Mapping) else dict.fromkeys(algorithms, {})
     if not isinstance(algorithms, Mapping) and len(own) < len(algorithms):
         raise ConfigError("an algorithm is listed twice; use each once", keys=("algorithms",))
-    settings = merge_settings(config, rounds=rounds, seed=seed)
     options = ExecutorOptions(executor, workers, device, ray_address, ray_gpus)
     requests = [
         RunRequest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from fedopt.runs.result import RunResult
 from fedopt.tasks import TASKS, Task, find_task
 
 MAX_CARD_CLIENTS = 1000  # clients that are evaluated for a model card
+RUN = "a result of fedopt.run, a run directory or its URL"
 AnyRun = StrPath | RunResult | RunGroup | TuningResult
 
 
@@ -49,7 +49,7 @@ def evaluate(
         sample: number of randomly chosen clients, for an estimate with a confidence interval; all by default.
         executor: where clients are evaluated, as in `fedopt.run`.
         workers: number of worker processes.
-        progress: whether to show progress on stderr; by default if it is a terminal.
+        progress: whether to show progress; by default in a terminal and in a notebook.
 
     Returns:
         The metrics over all examples and those of each client.
@@ -65,7 +65,7 @@ def evaluate(
         if isinstance(run, RunResult):
             return evaluate_result(run, split, options)
         found = None if task is None else find_task(task)
-        return evaluate_run(parse_location(run), split, options, found)
+        return evaluate_run(parse_location(run, RUN), split, options, found)
 
 
 def export(
@@ -136,7 +136,7 @@ def report(
         >>> fedopt.report(result, "page.html", title="One round").name
         'page.html'
     """
-    if isinstance(runs, str | os.PathLike | RunResult | RunGroup | TuningResult):
+    if not isinstance(runs, Sequence) or isinstance(runs, str):
         runs = [runs]
     locations = [_directory(run) for run in runs]
     file = None if output is None else local_path(output, "output")
@@ -152,7 +152,7 @@ def _directory(run: AnyRun) -> Location:
 
 def _run_directory(run: StrPath | RunResult) -> Location:
     if not isinstance(run, RunResult):
-        return parse_location(run)
+        return parse_location(run, RUN)
     if run.path is None:
         raise RunDirectoryError("this result has no run directory; pass out=DIRECTORY to fedopt.run")
     return run.path

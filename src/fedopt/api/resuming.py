@@ -53,7 +53,7 @@ def resume(
         executor: where clients train, as in `fedopt.run`.
         workers: number of worker processes.
         ray_address: "auto" or HOST:PORT of a Ray cluster.
-        progress: whether to show progress on stderr; by default if it is a terminal.
+        progress: whether to show progress; by default in a terminal and in a notebook.
         take_over: with a URL, do not wait for a process on another machine that writes to it. If it still
             runs, it stops before its next upload.
 
@@ -69,7 +69,7 @@ def resume(
         >>> fedopt.resume("runs/stopped").train[-1]["round"]
         2
     """
-    path = parse_location(directory)
+    path = parse_location(directory, "a directory or its URL")
     options = ExecutorOptions(executor, workers, ray_address=ray_address)
     if isinstance(path, RemoteUrl) or (path / "config.toml").is_file():
         return _resume_run(path, options, shows_progress(progress), take_over)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms import AlgorithmChoice
+from fedopt.display.notebook_line import in_notebook
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
@@ -19,7 +20,7 @@ from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError, ResumeWarning
 from fedopt.files import no_log
 from fedopt.references import file_name
-from fedopt.remote.location import Location, parse_location
+from fedopt.remote.location import Location, local_path, parse_location
 from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute
@@ -34,8 +35,8 @@ StrPath = str | os.PathLike[str]
 
 def run(
     task: str | Task,
-    *,
     algorithm: AlgorithmChoice = "fedavg",
+    *,
     rounds: int | None = None,
     seed: int | None = None,
     config: Mapping[str, Any] | None = None,
@@ -68,9 +69,9 @@ def run(
         executor: "serial" (default), "processes" (default in a `fedopt.workers` block), "vectorised",
             "compiled", "ray" or "auto". With "processes", a script needs the usual
             `if __name__ == "__main__":`, and a small run does not use the workers. With "vectorised" and
-            "compiled", clients train many at a time; results are equal up to rounding. "compiled" is made
-            for small models and needs a C++ compiler. With "ray", clients train on a Ray cluster. "auto" is
-            "compiled" for small models and "processes" for others.
+            "compiled", clients train many at a time; results differ by rounding, which large learning rates
+            amplify. "compiled" is made for small models and needs a C++ compiler. With "ray", clients train
+            on a Ray cluster. "auto" is "compiled" for small models and "processes" for others.
         workers: number of worker processes; by default one per core, or one for "vectorised" and "compiled".
         out: run directory, or its URL such as "s3://bucket/run". An existing run is resumed.
         init: safetensors file with the initial weights.
@@ -89,7 +90,7 @@ def run(
             imply "vectorised", except with "ray".
         ray_address: "auto" or HOST:PORT of a Ray cluster; by default, "ray" starts one in this process.
         ray_gpus: number of GPUs that a Ray worker reserves; by default one if `device` is not the CPU.
-        progress: whether to show progress on stderr; by default if it is a terminal.
+        progress: whether to show progress; by default in a terminal and in a notebook.
 
     Returns:
         The final metrics, the trained model, and everything that was recorded.
@@ -114,7 +115,7 @@ def run(
         algorithm,
         settings,
         data,
-        None if init is None else Path(init),
+        None if init is None else local_path(init, "init"),
         ExecutorOptions(executor, workers, device, ray_address, ray_gpus),
         tensorboard,
     )
@@ -133,6 +134,12 @@ def run(
 
 def merge_settings(config: Mapping[str, Any] | None, **options: Any) -> dict[str, Any]:
     """The configuration with the options that are given as arguments of their own."""
+    if not isinstance(config or {}, Mapping):
+        raise ConfigError(
+            f"config is of type {type(config).__name__}; pass a mapping with dotted keys, such as "
+            '{"client.lr": 0.1}',
+            keys=("config",),
+        )
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:
         if key in (config or {}):
@@ -140,9 +147,17 @@ def merge_settings(config: Mapping[str, Any] | None, **options: Any) -> dict[str
     return {**(config or {}), **given}
 
 
+def check_seeds(seeds: Sequence[int] | None) -> None:
+    """Raise an error unless `seeds` is None or some seeds."""
+    if isinstance(seeds, int):
+        raise ConfigError(f"seeds is the number {seeds}; pass a list, such as range(5)", keys=("seeds",))
+    if seeds is not None and not seeds:
+        raise ConfigError("seeds is empty; pass a list, such as range(5)", keys=("seeds",))
+
+
 def shows_progress(progress: bool | None) -> bool:
-    """Whether to show progress: as requested, by default if stderr is a terminal."""
-    return sys.stderr.isatty() if progress is None else progress
+    """Whether to show progress: as requested, by default in a terminal and in a notebook."""
+    return sys.stderr.isatty() or in_notebook() if progress is None else progress
 
 
 def run_prepared(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms import Algorithm, AlgorithmChoice
-from fedopt.api.training import merge_settings, shows_progress
+from fedopt.api.training import check_seeds, merge_settings, shows_progress
 from fedopt.display.table import to_text_table
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import ConfigError
@@ -53,12 +53,11 @@ class TuningResult(NotebookDisplay):
     sweep: SweepResult
 
     @property
-    def best(self) -> dict[str, BestTrial | None]:
-        """The best trial of each algorithm by name; None if all trials diverged."""
-        best: dict[str, BestTrial | None] = {}
+    def best(self) -> dict[str, BestTrial]:
+        """The best trial of each algorithm by name, without algorithms whose trials have all diverged."""
+        best: dict[str, BestTrial] = {}
         for algorithm in self.sweep.algorithms:
             point = algorithm.best
-            best[algorithm.algorithm] = None
             if point is not None and point.score is not None:
                 value = None if point.value is None else point.value.mean
                 paths = [trial.path for trial in point.trials]
@@ -80,9 +79,6 @@ class TuningResult(NotebookDisplay):
     def table(self) -> TextTable:
         """Return the best point of each algorithm as a table."""
         return to_text_table(best_points(self.sweep), "\n".join(notes(self.sweep)))
-
-    def __str__(self) -> str:
-        return str(self.table())
 
 
 def sweep(
@@ -138,7 +134,7 @@ def sweep(
         out: directory of the sweep; by default runs/TASK/sweep-HASH.
         tensorboard: the same as log=["tensorboard"].
         log: names of loggers: "tensorboard", "wandb", "mlflow".
-        progress: whether to show progress on stderr; by default if it is a terminal.
+        progress: whether to show progress; by default in a terminal and in a notebook.
 
     Returns:
         The best point of each algorithm, and all trials.
@@ -151,6 +147,7 @@ def sweep(
         >>> tuned.best["fedavg"].settings
         {'client.lr': 1.0}
     """
+    check_seeds(seeds)
     settings = merge_settings(config, rounds=rounds, seed=seed)
     single_seed = settings.pop("seed", None)
     if seeds is not None and single_seed is not None:

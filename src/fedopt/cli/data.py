@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedopt.cli.options import Json
-from fedopt.formatting import printable
+from fedopt.formatting import count_noun, printable
 
 if TYPE_CHECKING:
     from fedopt.data.importing.importer import ImportResult, OnProgress
@@ -222,7 +222,7 @@ def _print_result(result: ImportResult) -> None:
 
     store = result.store
     counts = "; ".join(
-        f"{name} {split['clients']:,} clients, {split['examples']:,} examples"
+        f"{name} {count_noun(split['clients'], 'client')}, {count_noun(split['examples'], 'example')}"
         for name, split in store.manifest["splits"].items()
     )
     typer.echo(f"{store.name}: {counts}{'' if result.is_new else ' (imported before)'}")

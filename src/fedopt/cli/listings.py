@@ -52,9 +52,7 @@ def print_tasks(console: Console | None = None) -> None:
     console = console or Console(emoji=False)
     papers = {task.name: task.paper for task in TASKS.values() if task.paper is not None}
     names = list(next(iter(papers.values())).rates)
-    for name in papers:
-        _print_task(console, TASKS[name])
-    console.print()
+    _print_descriptions(console, [TASKS[name] for name in papers])
     _print_settings(console, "The paper's", papers, names)
     results = {
         name: [_unit(TASKS[name].metric), *(result_text(TASKS[name], paper.results[n]) for n in names)]
@@ -68,16 +66,18 @@ def print_tasks(console: Console | None = None) -> None:
     )
     others = {task.name: task.settings for task in TASKS.values() if task.settings and not task.paper}
     console.print("[bold]Tasks that are not in the paper[/bold]")
-    for name in others:
-        _print_task(console, TASKS[name])
-    console.print()
+    _print_descriptions(console, [TASKS[name] for name in others])
     _print_settings(console, "Our", others, names)
 
 
-def _print_task(console: Console, task: Task) -> None:
-    console.print(
-        f"[bold]{task.name}[/bold]  {task.what}; metric: {metric_unit(task.metric).name}", highlight=False
-    )
+def _print_descriptions(console: Console, tasks: Sequence[Task]) -> None:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for task in tasks:
+        table.add_row(task.name, f"{task.what}; metric: {metric_unit(task.metric).name}")
+    console.print(table)
+    console.print()
 
 
 def _print_settings(

@@ -44,7 +44,8 @@ def new(
         text = "" if template is None else (templates / template).read_text()
         file.write_text(text.replace("PACKAGE", package))
     typer.echo(
-        f"created {directory}; next: cd {shlex.quote(str(directory))} && python -m pytest, then see README.md"
+        f"created {directory}; next: cd {shlex.quote(str(directory))} && fedopt run {package}.tasks:spirals "
+        "--rounds 3, then see README.md"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedopt.cli.completion import TASK_NAMES, complete_task
+from fedopt.cli.completion import TASK_NAMES, complete_algorithms, complete_task
 from fedopt.errors import ConfigError, unknown
 from fedopt.formatting import printable
 
@@ -20,6 +20,16 @@ TaskArgument = Annotated[
         help="A task of `fedopt tasks`, or module:name of your own.",
         metavar="TASK",
         autocompletion=complete_task,
+    ),
+]
+Algorithms = Annotated[
+    str,
+    typer.Option(
+        "--algorithms",
+        "--algorithm",
+        help="Algorithms of `fedopt algorithms`, or module:name of your own, separated by commas.",
+        metavar="A,B,...",
+        autocompletion=complete_algorithms,
     ),
 ]
 OwnTask = Annotated[
@@ -47,8 +57,8 @@ ExecutorName = Annotated[
     str,
     typer.Option(
         "--executor",
-        help="processes, serial or ray (identical results); vectorised or compiled (equal up to rounding, "
-        "for small models); or auto, which chooses compiled or processes by the size of the problem.",
+        help="processes, serial or ray (identical results); vectorised or compiled (for small models; "
+        "results differ by rounding); auto: compiled or processes, by the size of the problem.",
     ),
 ]
 TrialExecutorName = Annotated[
@@ -80,7 +90,7 @@ Data = Annotated[
 RuleOption = Annotated[
     str,
     typer.Option(
-        help="Ranking of the runs: last, by the last evaluation, or paper, by the mean of the last 100.",
+        help="Rank by the last evaluation (last) or by the mean over the last 100 rounds (paper).",
         metavar="RULE",
     ),
 ]

@@ -12,7 +12,7 @@ from fedopt.analysis.seeds import confidence_interval
 from fedopt.api import RunGroup
 from fedopt.display.fitting_table import print_sentences, wide_console
 from fedopt.display.table import comparison_table
-from fedopt.formatting import ABSENT, metric_unit
+from fedopt.formatting import ABSENT, count_noun, metric_unit
 from fedopt.runs.records import averaged_rounds, last_evaluation
 from fedopt.runs.result import RunResult
 
@@ -31,7 +31,8 @@ def result_text(result: RunResult) -> str:
             rows.append((metric_unit(name).name, _text(value, metric_unit(name).format), "full test set"))
     name_width, value_width = (max(len(row[at]) for row in rows) for at in (0, 1))
     lines = [
-        f"{result.task} {result.algorithm}, {result.rounds} rounds, seed {result.seed}, {result.data} data",
+        f"{result.task} {result.algorithm}, {count_noun(result.rounds, 'round')}, seed {result.seed}, "
+        f"{result.data} data",
         *(f"  {name:<{name_width}}  {value:>{value_width}}  {note}" for name, value, note in rows),
         f"  {result.params:,} parameters, x sha256 {result.x_sha256[:16]}",
     ]
@@ -39,7 +40,8 @@ def result_text(result: RunResult) -> str:
         run = shlex.quote(result.location)
         lines += [
             f"  run: {result.location}",
-            f"next: fedopt eval {run}; fedopt report {run}; fedopt export {run}",
+            "next:",
+            *(f"  fedopt {command} {run}" for command in ("eval", "report", "export")),
         ]
     return "\n".join(lines)
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedopt.cli.completion import ALGORITHM_NAMES, TASK_NAMES, complete_algorithm, complete_algorithms
+from fedopt.cli.completion import ALGORITHM_NAMES, TASK_NAMES, complete_algorithm
 from fedopt.cli.options import (
+    Algorithms,
     Data,
     Device,
     ExecutorName,
@@ -131,10 +132,7 @@ def run(
 
 def compare(
     task: TaskArgument,
-    algorithms: Annotated[
-        str,
-        typer.Option(help="Comma-separated names.", metavar="A,B,...", autocompletion=complete_algorithms),
-    ],
+    algorithms: Algorithms,
     rounds: Rounds = None,
     seed: Seed = None,
     seeds: Seeds = None,

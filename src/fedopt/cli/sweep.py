@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedopt.cli.completion import complete_algorithms
 from fedopt.cli.options import (
+    Algorithms,
     Data,
     Json,
     LogOption,
@@ -30,12 +30,7 @@ from fedopt.remote.location import local_path
 
 def sweep(
     task: TaskArgument,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            help="Names, separated by commas.", metavar="A,B,...", autocompletion=complete_algorithms
-        ),
-    ],
+    algorithms: Algorithms,
     grid: Annotated[
         str,
         typer.Option(
@@ -77,7 +72,7 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Tune algorithms on TASK: parallel trials, the best of each by the paper's rule, one report."""
-    announce_training(task, algorithm, data, f"grid {grid}")
+    announce_training(task, algorithms, data, f"grid {grid}")
     from fedopt.engine.executors import ExecutorOptions
     from fedopt.tuning.command import sweep as run_sweep
     from fedopt.tuning.request import EXECUTORS, SweepRequest
@@ -90,7 +85,7 @@ def sweep(
     single_seed = chosen.pop("seed", 0)
     request = SweepRequest(
         task=task,
-        algorithms=tuple(name.strip() for name in algorithm.split(",") if name.strip()),
+        algorithms=tuple(name.strip() for name in algorithms.split(",") if name.strip()),
         grid=grid,
         settings=chosen,
         seeds=seed_list or [single_seed],

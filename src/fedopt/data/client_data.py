@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,21 @@ from fedopt import rng
 from fedopt.data.federation import Arrays, LabelReader, Split, last_array
 from fedopt.data.structure import Structure, flatten
 from fedopt.errors import DataError
+from fedopt.formatting import count_noun
 
 TARGET_NAMES = ("labels", "label", "targets", "target")
 EXPECTED = f"a pair (inputs, targets), or a dict or dataset whose targets are named {', '.join(TARGET_NAMES)}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClientRows:
     """The rows of a dataset that belong to one client. They are read when the client is."""
 
     dataset: Any
     rows: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"ClientRows({count_noun(len(self.rows), 'example')})"  # without the data
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,8 @@ class ExampleFormat:
             raise DataError(f"target is {self.target!r}, but the examples are not a dict")
         if isinstance(data, tuple | list) and len(data) == 2:
             return data[0], data[1]
+        if is_loader(data):
+            raise DataError("the examples are a DataLoader; pass its dataset: loader.dataset")
         found = (
             f"have {len(data)} parts" if isinstance(data, tuple | list) else f"are a {type(data).__name__}"
         )
@@ -175,6 +181,29 @@ def open_clients(clients: Mapping[Any, Any], format: ExampleFormat, structure: S
         if size == 0 or not lazy:
             split.client(index)
     return split
+
+
+def is_client_list(data: Any) -> TypeGuard[list[Any]]:
+    """Whether `data` is a list of clients. The list [inputs, targets] is one set of examples instead."""
+    return isinstance(data, list) and bool(data) and all(map(_is_client, data))
+
+
+def _is_client(data: Any) -> bool:
+    """Whether an element of a list is the examples of a client. A plain list may be rows of an array."""
+    if isinstance(data, list):
+        return len(data) == 2 and all(hasattr(part, "__array__") for part in data)
+    return isinstance(data, tuple | Mapping | ClientRows) or is_loader(data) or is_dataset(data)
+
+
+def is_loader(data: Any) -> bool:
+    """Whether `data` is a DataLoader, which is refused with a hint when it is read."""
+    return _has_class(data, "DataLoader")
+
+
+def number_clients(clients: Sequence[Any]) -> dict[str, Any]:
+    """Return the clients by number. The ids have equal lengths, so their order is that of the list."""
+    width = len(str(len(clients) - 1))
+    return {f"{number:0{width}}": client for number, client in enumerate(clients)}
 
 
 def is_dataset(data: Any, client: str | None = None) -> bool:

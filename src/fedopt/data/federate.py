@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedopt.data.client_data import ClientRows, count_examples, is_dataset
+from fedopt.data.client_data import ClientRows, count_examples, is_dataset, number_clients
 from fedopt.data.structure import flatten
 from fedopt.errors import DataError
 
@@ -34,9 +34,13 @@ def federate(dataset: Any, partition: Mapping[Any, Any] | Sequence[Any]) -> dict
         arrays, structure = flatten(tuple(dataset) if isinstance(dataset, list) else dataset)
         dataset = structure.unflatten(arrays)
     examples = count_examples(dataset)
+    if not hasattr(partition, "__len__"):
+        raise DataError(
+            f"partition is of type {type(partition).__name__}; pass the positions of each client's examples, "
+            "for example fedopt.partition.iid(labels, clients=10, seed=0)"
+        )
     if not isinstance(partition, Mapping):
-        width = len(str(len(partition) - 1))
-        partition = {f"{number:0{width}}": rows for number, rows in enumerate(partition)}
+        partition = number_clients(partition)
     if not partition:
         raise DataError("the partition has no clients")
     clients = {

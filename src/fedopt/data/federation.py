@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedopt.errors import DataError
+from fedopt.formatting import count_noun
 
 Arrays = tuple[NDArray[np.generic], ...]
 
@@ -38,7 +39,7 @@ class LabelReader(NamedTuple):
     names: Sequence[str] = ()  # the text of each label
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split:
     """Clients by position. `examples(i)` depends only on `i`; the process that runs client i calls it."""
 
@@ -50,6 +51,14 @@ class Split:
     knows_sizes: bool = True  # before reading
     # Reads row rows[k] of client clients[k] for all k, faster than reading all examples of these clients.
     read_rows: Callable[[NDArray[np.int64], NDArray[np.int64]], Arrays] | None = None
+
+    def __repr__(self) -> str:
+        return f"Split({self.describe()})"  # without the data
+
+    def describe(self) -> str:
+        """Return the number of clients, and of examples if it is known."""
+        clients = count_noun(len(self.ids), "client")
+        return f"{clients}, {count_noun(int(self.sizes.sum()), 'example')}" if self.knows_sizes else clients
 
     def client(self, index: int) -> Arrays:
         """Return the examples of one client, after checking their lengths."""

@@ -23,6 +23,7 @@ class TextColumn(NamedTuple):
     bold: Sequence[bool] = ()  # by row; empty: no cell is bold
     drop_order: int = 0  # columns with a higher number are left out first; those with 0 stay
     title_width: int = TITLE_WIDTH  # a longer title wraps, unless a cell or a word is longer
+    explanation: str = ""  # a sentence below the table, if the column is shown
 
     @property
     def wrapped_title(self) -> str:
@@ -66,7 +67,10 @@ def fitting_table(
     width: int = PIPE_WIDTH,
     caption: str = "",
 ) -> Table:
-    """Build a table of labels and the columns that fit `width`. The caption names the other columns."""
+    """Build a table of labels and the columns that fit `width`.
+
+    Explanations of its columns and the caption are below it, with the names of the other columns.
+    """
     label_lines = [line for label in labels for line in label.plain.split("\n")]
     label_width = max(map(len, [label_title, *label_lines]))
     shown = list(columns)
@@ -79,7 +83,8 @@ def fitting_table(
         shown.remove(last)
     titles = [column.title for column in shown]
     hidden = [column.title for column in columns if column.title not in titles]
-    notes = [caption, f"Wider terminals also show: {', '.join(hidden)}."] if hidden else [caption]
+    notes = [*(column.explanation for column in shown), caption]
+    notes += [f"Wider terminals also show: {', '.join(hidden)}."] if hidden else []
     table = Table(
         title=Text(title, style="bold"),
         title_justify="left",

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar in a terminal, plain lines elsewhere."""
+"""Progress on stderr: a bar in a terminal, one line in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Column
 
+from fedopt.display.notebook_line import NotebookLine, in_notebook
 from fedopt.engine.loop import Step
-from fedopt.formatting import format_count, format_duration, metric_unit
+from fedopt.formatting import count_noun, format_count, format_duration, metric_unit
 from fedopt.runs.config import Config
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -24,23 +25,28 @@ _NEEDED_WIDTH = 30  # of count and remaining time, with gaps
 class ProgressBar:
     """A bar with count, remaining time, title and status; without a terminal, only logged lines.
 
-    A narrow terminal shows a shorter status, then no title and a shorter bar.
+    A notebook shows the same as one line of text. A narrow terminal shows a shorter status, then no title
+    and a shorter bar.
     """
 
     def __init__(self, title: str, total: int, quiet: bool = False) -> None:
         """`quiet` shows and logs nothing."""
         self._console = Console(stderr=True, quiet=quiet)
         self._progress: Progress | None = None
+        self._line: NotebookLine | None = None
+        self._title, self._completed, self._status, self._remaining = title, 0, "", ""
         self.total = total
         self._logged_once: set[str] = set()
-        if sys.stderr.isatty() and not quiet:
+        if in_notebook() and not quiet:
+            self._line = NotebookLine()
+        elif sys.stderr.isatty() and not quiet:
             self._progress = Progress(*_columns(self._console.width), console=self._console, expand=True)
             self._task = self._progress.add_task(title, total=total, status="starting", remaining="")
 
     @property
     def visible(self) -> bool:
         """Whether a bar is shown; if not, log lines instead."""
-        return self._progress is not None
+        return self._progress is not None or self._line is not None
 
     def __enter__(self) -> ProgressBar:
         if self._progress:
@@ -50,6 +56,8 @@ class ProgressBar:
     def __exit__(self, *error: object) -> None:
         if self._progress:
             self._progress.stop()
+        if self._line:
+            self._line.close()
 
     def update(self, completed: int, status: str, total: int | None = None, remaining: str = "") -> None:
         """Show the number of completed parts, a status text and the remaining time."""
@@ -57,11 +65,20 @@ class ProgressBar:
             self._progress.update(
                 self._task, completed=completed, total=total, status=status, remaining=remaining
             )
+        self._completed, self._status, self._remaining = completed, status, remaining
+        self._update_line(self.total if total is None else total)
 
     def show(self, status: str, title: str | None = None) -> None:
         """Replace the status text, and the title if it is given."""
         if self._progress:
             self._progress.update(self._task, status=status, description=title)
+        self._title, self._status = title or self._title, status
+        self._update_line(self.total)
+
+    def _update_line(self, total: int) -> None:
+        if self._line:
+            parts = [f"{self._title} {self._completed}/{total}", self._status, self._remaining]
+            self._line.show("  ".join(filter(None, parts)))
 
     def log(self, text: str) -> None:
         """Print a line, above the bar if there is one."""
@@ -117,7 +134,8 @@ class RunProgress:
         """Print the size of the run: "10 of 342,477 clients per round · 5.0 M parameters · 1,500 rounds"."""
         if not self._before:  # the runs of a comparison have the same size
             cohort = f"{self._config.clients_per_round:,} of {clients:,} clients per round"
-            self.log(f"{cohort} · {format_count(parameters)} parameters · {self._rounds:,} rounds")
+            rounds = count_noun(self._rounds, "round")
+            self.log(f"{cohort} · {format_count(parameters)} parameters · {rounds}")
 
     def show_phase(self, text: str) -> None:
         """Show a step other than a round as the status of the bar."""
@@ -147,7 +165,7 @@ class RunProgress:
             loss = step.report.loss
             parts.append("train loss not finite" if loss is None else f"train loss {loss:.4f}")
             if step.report.rejected:
-                parts.append(f"{len(step.report.rejected)} clients rejected")
+                parts.append(f"{count_noun(len(step.report.rejected), 'client')} rejected")
         return "  ".join(parts)
 
     def _pace(self, done: int, now: float) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from fedopt.analysis.seeds import Interval
 from fedopt.analysis.summary import TARGET_MARGIN, Comparison, Summary
 from fedopt.display.fitting_table import PIPE_WIDTH, TextColumn, fitting_table
-from fedopt.formatting import ABSENT, column_formatter, metric_unit
+from fedopt.formatting import ABSENT, column_formatter, count_noun, metric_unit
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
 from fedopt.text_table import TextTable
 
@@ -123,7 +123,8 @@ def comparison_table(comparison: Comparison, limit: int | None = None, width: in
     if comparison.has_several_seeds:
         columns.append(_seeds_column(comparison))
     title, caption = describe_runs(comparison.records), describe_columns(comparison)
-    return fitting_table(title, "algorithm", labels, [_text_column(c) for c in columns], width, caption)
+    shown = [_text_column(column, explain_column(column.title, comparison)) for column in columns]
+    return fitting_table(title, "algorithm", labels, shown, width, caption)
 
 
 def _label_text(summary: Summary) -> Text:
@@ -138,10 +139,11 @@ def _seeds_column(comparison: Comparison) -> NumberColumn:
     return NumberColumn("seeds", True, [NumberCell(str(count), count, False) for count in counts])
 
 
-def _text_column(column: NumberColumn) -> TextColumn:
+def _text_column(column: NumberColumn, explanation: str) -> TextColumn:
     order = next((at for at, start in enumerate(KEPT_LONGEST, 1) if column.title.startswith(start)), 0)
     cells = [cell.text.replace(" ± ", "±") for cell in column.cells]
-    return TextColumn(column.title.replace(" %", "%"), cells, [cell.best for cell in column.cells], order)
+    bold = [cell.best for cell in column.cells]
+    return TextColumn(column.title.replace(" %", "%"), cells, bold, order, explanation=explanation)
 
 
 def to_text_table(table: Table, note: str = "") -> TextTable:
@@ -159,8 +161,8 @@ def to_text_table(table: Table, note: str = "") -> TextTable:
 def describe_runs(records: Sequence[RunRecord]) -> str:
     """Return task, rounds and data of the runs in one line."""
     rounds = sorted({record.rounds for record in records})
-    span = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
-    return f"{records[0].info['task']}, {span} rounds, {describe_data(records)}"
+    span = count_noun(rounds[0], "round") if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]} rounds"
+    return f"{records[0].info['task']}, {span}, {describe_data(records)}"
 
 
 def describe_data(records: Sequence[RunRecord]) -> str:
@@ -169,29 +171,36 @@ def describe_data(records: Sequence[RunRecord]) -> str:
 
 
 def describe_columns(comparison: Comparison) -> str:
-    """Return captions for the columns, one sentence each."""
-    unit = metric_unit(comparison.metric)
-    name = unit.name[0].upper() + unit.name[1:]
-    parts = [
-        f"{name}: last evaluation.",
-        f"Mean of {comparison.averaged_rounds}: the paper's tables use that of the last {LAST_ROUNDS}. "
-        "Train loss: the same mean.",
-    ]
+    """Return notes about all columns."""
+    notes = []
     if comparison.has_several_seeds:
-        points = " in percentage points" if unit.suffix == " %" else ""
-        parts.append(
+        points = " in percentage points" if metric_unit(comparison.metric).suffix == " %" else ""
+        notes.append(
             f"±: 95 % confidence interval over seeds. Difference: paired by seed{points}. Bold: best, and "
             "distinguishable from all others."
         )
     if any(record.rejected for record in comparison.records):
-        parts.append(
+        notes.append(
             "Rejected: clients whose loss or update was not finite. A configuration with rejected clients in "
             f"its last {LAST_ROUNDS} rounds ranks behind all others."
         )
-    if comparison.target is not None:
-        parts.append(
+    return " ".join(notes)
+
+
+def explain_column(title: str, comparison: Comparison) -> str:
+    """Return a sentence about one column; "" if its title is clear."""
+    unit = metric_unit(comparison.metric)
+    if title == unit.name:
+        return f"{title[0].upper()}{title[1:]}: last evaluation."
+    if title.startswith("mean of"):
+        is_paper = title.endswith(f"last {LAST_ROUNDS} rounds")
+        paper = "" if is_paper else f"; the paper uses the last {LAST_ROUNDS} rounds"
+        return f"M{title[1:]}: of their evaluations{paper}."
+    if title == "train loss":
+        return "Train loss: mean of the same rounds."
+    if title.startswith("rounds to") and comparison.target is not None:
+        return (
             f"Rounds to {unit.format_rounded(comparison.target)}: within {TARGET_MARGIN * 100:.0f} % of the "
-            f"best, confirmed by the following evaluation; {ABSENT}: not reached or not confirmed. MB: both "
-            "directions."
-        )
-    return " ".join(parts)
+            f"best, confirmed by the following evaluation; {ABSENT}: not reached or not confirmed."
+        ).replace(" %", "\N{NO-BREAK SPACE}%")
+    return "MB: both directions." if title == "MB sent" else ""

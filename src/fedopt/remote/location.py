@@ -52,12 +52,16 @@ def is_url(text: StrPath) -> bool:
     return _URL.fullmatch(os.fspath(text)) is not None
 
 
-def parse_location(text: StrPath) -> Location:
+def parse_location(text: StrPath, expected: str = "a path or a URL") -> Location:
     """Return a local path, or a URL of another machine. The schemes `file` and `local` are local paths.
+
+    `expected` says in the error what may be passed instead of an object of another type.
 
     >>> str(parse_location("s3://bucket/run/")), str(parse_location("file:///mnt/runs/a"))
     ('s3://bucket/run', '/mnt/runs/a')
     """
+    if not isinstance(text, str | os.PathLike):
+        raise ConfigError(f"expected {expected}, got an object of type {type(text).__name__}")
     match = _URL.fullmatch(os.fspath(text))
     if match is None:
         _check_chain(os.fspath(text))
@@ -84,7 +88,7 @@ def _check_chain(text: str) -> None:
 
 def local_path(text: StrPath, what: str) -> Path:
     """Return a local path. Refuse a URL; `what` names the argument."""
-    location = parse_location(text)
+    location = parse_location(text, f"a path for {what}")
     if isinstance(location, RemoteUrl):
         raise ConfigError(
             f"{what} must be a local path, got {location}; URLs work with `fedopt run` without --seeds, and "

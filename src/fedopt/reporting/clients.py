@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fedopt.formatting import count_noun
 from fedopt.runs.records import RunRecord
 
 WIDTH, HEIGHT = 320.0, 120.0  # of a figure, in the units of its view box
@@ -54,8 +55,8 @@ def clients_section(records: Sequence[RunRecord]) -> ClientsSection | None:
 
 def _lead(summary: dict[str, Any]) -> str:
     total = summary.get("examples")
-    text = f"{_count(summary['clients'], 'training client')}"
-    text += f" with {_count(total, 'example')}." if total is not None else "."
+    text = f"{count_noun(summary['clients'], 'training client')}"
+    text += f" with {count_noun(total, 'example')}." if total is not None else "."
     if "sizes" in summary:
         low, middle, high = (summary["sizes"]["percentiles"][q] for q in ("5", "50", "95"))
         measured = "" if total is not None else f" (of {summary['sizes']['clients']} sampled clients)"
@@ -73,10 +74,10 @@ def _lead(summary: dict[str, Any]) -> str:
 def _sizes_figure(sizes: dict[str, Any]) -> ClientFigure:
     edges, counts = sizes["edges"], sizes["counts"]
     names = [_range(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
-    tooltips = [f"{name} examples: {_count(n, 'client')}" for name, n in zip(names, counts, strict=True)]
+    tooltips = [f"{name} examples: {count_noun(n, 'client')}" for name, n in zip(names, counts, strict=True)]
     return ClientFigure(
         "Clients by their number of examples",
-        f"The highest bar has {_count(max(counts), 'client')}.",
+        f"The highest bar has {count_noun(max(counts), 'client')}.",
         _bars(counts, tooltips),
         f"{edges[0]:,}",
         f"{edges[-1] - 1:,} examples",
@@ -113,8 +114,8 @@ def _clients_figure(labels: dict[str, Any]) -> ClientFigure:
         "Labels of single clients",
         "A column per client, a row per label. Strong colour: a large share of the client's examples.",
         boxes,
-        f"{_count(len(shown), 'client')} of {labels['clients']:,}",
-        _count(len(labels["names"]), "label"),
+        f"{count_noun(len(shown), 'client')} of {labels['clients']:,}",
+        count_noun(len(labels["names"]), "label"),
     )
 
 
@@ -134,7 +135,3 @@ def _box(x: float, y: float, width: float, height: float, tooltip: str, strength
 
 def _range(low: int, high: int) -> str:
     return f"{low:,}" if low >= high else f"{low:,} to {high:,}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -84,12 +84,17 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(
-    panels: int, title: str, columns: int = 3, width: float = 2.9, height: float = 2.4
+    panels: int,
+    title: str,
+    columns: int = 3,
+    width: float = 2.9,
+    height: float = 2.4,
+    min_width: float = _MIN_WIDTH,
 ) -> tuple[Figure, list[Axes]]:
     """Create a figure with a title and `panels` panels of the given size in inches."""
     columns = 4 if panels == 7 else max(1, min(columns, panels))  # seven tasks: four and three
     rows = -(-max(panels, 1) // columns)
-    width = max(width, _MIN_WIDTH / columns)
+    width = max(width, min_width / columns)
     figure = Figure(figsize=(width * columns + 0.4, height * rows + 0.9), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)

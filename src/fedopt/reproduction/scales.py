@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fedopt.formatting import count_noun
 from fedopt.reproduction.published import (
     CENTRALIZED_EPOCHS,
     DECAY_ROUNDS,
@@ -31,6 +32,7 @@ class ReproductionScale:
     has_meaning: bool = True  # whether our numbers can be compared with each other
     remarks: tuple[str, ...] = ()  # sentences that do not follow from the fields below
     rounds: int | None = None
+    costly_rounds: Mapping[str, int] = field(default_factory=dict)  # fewer rounds for tasks with long steps
     cohort: int | None = None
     steps: int | None = None  # local steps of a client; None: one epoch
     width: int | None = None  # values of each rate around the paper's best; None: the whole grid
@@ -53,13 +55,19 @@ class ReproductionScale:
         """The scale in a few words, for figures."""
         if not self.has_meaning:
             return f"scale: {self.name}, the numbers have no meaning"
-        return f"scale: {self.name}" + ("" if self.rounds is None else f", {self.rounds} rounds")
+        return f"scale: {self.name}" + ("" if self.rounds is None else f", {self._round_range} rounds")
 
     @property
     def averaged_rounds(self) -> str:
         """The rounds over which our final numbers are means."""
-        rounds = self.rounds or LAST_ROUNDS
-        return f"the last {LAST_ROUNDS} rounds" if rounds >= LAST_ROUNDS else f"all {rounds} rounds"
+        if self.rounds is None or self.rounds > LAST_ROUNDS:
+            return f"the last {LAST_ROUNDS} rounds"
+        return f"all {self._round_range} rounds"
+
+    @property
+    def _round_range(self) -> str:
+        counts = [count for count in (self.rounds, *self.costly_rounds.values()) if count is not None]
+        return " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
 
     @property
     def reductions(self) -> tuple[str, ...]:
@@ -67,7 +75,7 @@ class ReproductionScale:
         return (*self.remarks, *_training(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
 
     def task_rounds(self, task: str) -> int:
-        return self.rounds or paper_settings(task).rounds
+        return self.costly_rounds.get(task) or self.rounds or paper_settings(task).rounds
 
     def task_cohort(self, task: str) -> int:
         return self.cohort or paper_settings(task).clients_per_round
@@ -111,8 +119,11 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
     if scale.rounds is not None:
         printed = [paper.rounds for paper in papers.values()]
         yield f"{scale.rounds} rounds instead of {min(printed):,} to {max(printed):,}."
+        if scale.costly_rounds:
+            parts = ", ".join(f"{n} for {TASK_NAMES[task]}" for task, n in scale.costly_rounds.items())
+            yield f"Tasks with long steps have fewer rounds: {parts}."
         if scale.rounds <= LAST_ROUNDS:
-            yield f"Means over the last {LAST_ROUNDS} rounds are means over all {scale.rounds} rounds."
+            yield f"Means over the last {LAST_ROUNDS} rounds are means over all rounds."
     if scale.cohort is not None:
         others: dict[int, list[str]] = {}
         for task, paper in papers.items():
@@ -122,7 +133,7 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
             cohorts = " and ".join(f"{n} for {', '.join(names)}" for n, names in others.items())
             yield f"{scale.cohort} clients per round. The paper has {cohorts}."
     if scale.steps is not None:
-        yield f"A client takes {_count(scale.steps, 'step')} instead of one epoch."
+        yield f"A client takes {count_noun(scale.steps, 'step')} instead of one epoch."
     if scale.width is None:
         yield "The paper's rounds, cohorts, batch sizes and grids. SCAFFOLD uses the same grid of rates."
     else:
@@ -150,11 +161,11 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
 def _decay(scale: ReproductionScale) -> Iterator[str]:
     if scale.decay_rounds != DECAY_ROUNDS:
         yield (
-            f"Learning-rate decay every {_count(scale.decay_rounds, 'round')} instead of {DECAY_ROUNDS}, "
+            f"Learning-rate decay every {count_noun(scale.decay_rounds, 'round')} instead of {DECAY_ROUNDS}, "
             f"which gives the paper's {DECAY_LEVELS} levels, tuned with the paper's tau."
         )
     if scale.epochs != CENTRALIZED_EPOCHS:
-        length = f"{_count(scale.steps, 'step')} each" if scale.steps else "complete"
+        length = f"{count_noun(scale.steps, 'step')} each" if scale.steps else "complete"
         yield f"Centralized training for {scale.epochs} epochs ({length}) instead of {CENTRALIZED_EPOCHS}."
     if scale.writers:
         yield (
@@ -168,21 +179,18 @@ def _checkpoints(scale: ReproductionScale) -> Iterator[str]:
     yield f"Checkpoints of sweeps{published} are removed when a run ends, to limit disk space."
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 PAPER = ReproductionScale(name="paper", summary="the paper's rounds, cohorts and grids")
 SMALL = ReproductionScale(
     name="small",
-    summary="100 rounds, 3 x 3 rates: hours on a laptop for one artifact of one task, up to days for all",
+    summary="6 to 100 rounds, 3 x 3 rates: a night on two cores for everything",
     rounds=100,
+    costly_rounds={"emnist_cr": 30, "shakespeare": 30, "so_nwp": 8, "cifar10": 6, "cifar100": 6},
     cohort=10,
     width=3,
     samples={"cifar10": 1000, "cifar100": 1000, "": 2000},
     eval_every=10,
     full_test=False,
-    decay_rounds=34,
+    decay_rounds=10,
     epochs=10,
     writers=340,
 )

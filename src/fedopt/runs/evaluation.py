@@ -20,7 +20,7 @@ from fedopt.engine.model_evaluation import EvaluationSums
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import single_thread
 from fedopt.errors import ConfigError, unknown
-from fedopt.formatting import ABSENT, metric_unit
+from fedopt.formatting import ABSENT, count_noun, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.remote.location import Location
 from fedopt.runs.build_problem import build_problem
@@ -106,7 +106,7 @@ class Evaluation(NotebookDisplay):
         unit = metric_unit(self.metric)
         value = ABSENT if self.value is None else unit.format(self.value, self.half_width)
         rows = [["all examples" if self.population is None else "all examples, estimated", value]]
-        for q, percentile in self.percentiles.items():
+        for q, percentile in self.percentiles.items() if len(self.by_client) > 1 else ():
             name = "median client" if q == 50 else f"client at the {q}th percentile"
             rows.append([name, ABSENT if percentile is None else unit.format(percentile)])
         return TextTable(
@@ -118,16 +118,13 @@ class Evaluation(NotebookDisplay):
 
     def _note(self) -> str:
         loss = "not finite" if self.loss is None else f"{self.loss:.4f}"
-        clients = f"{len(self.by_client):,}"
+        examples = count_noun(self.examples, "example")
         if self.population is None:
-            return f"loss {loss}; {self.examples:,} examples of {clients} clients"
+            return f"loss {loss}; {examples} of {count_noun(len(self.by_client), 'client')}"
         return (
-            f"loss {loss}; {self.examples:,} examples of {clients} randomly chosen of {self.population:,} "
+            f"loss {loss}; {examples} of {len(self.by_client):,} randomly chosen of {self.population:,} "
             f"clients; {'no' if self.half_width is None else '±: 95 %'} confidence interval"
         )
-
-    def __str__(self) -> str:
-        return str(self.table())
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.worker import single_thread
 from fedopt.errors import FedoptError
 from fedopt.files import Log, no_log
+from fedopt.formatting import count_noun
 from fedopt.remote.location import Location
 from fedopt.runs.callbacks import STOP, Callback
 from fedopt.runs.interrupts import deferred_interrupts
@@ -67,7 +68,7 @@ def execute(
     with opened as run:
         recorder, directory = run.recorder, run.recorder.directory
         if recorder.is_finished:
-            log(f"{out} is finished: {recorder.position.round} rounds")
+            log(f"{out} is finished: {count_noun(recorder.position.round, 'round')}")
             return recorder.result(directory.info.get("full_test") if directory else None)
         run.restart()
         if log_small_run is not None and _is_small(run):
@@ -156,7 +157,7 @@ def _measure_full_test(
 ) -> dict[str, float | None]:
     split, state = run.data.federation.test, run.recorder.position.state
     clients = len(split.ids)
-    log(f"measuring the full test set of {clients:,} clients")
+    log(f"measuring the full test set of {count_noun(clients, 'client')}")
     with single_thread():
         parts = evaluate_clients(
             executor,

@@ -64,7 +64,7 @@ def load(
         >>> loaded.round, bool((loaded.x == result.x).all())
         (1, True)
     """
-    with downloaded(parse_location(run), checkpoints=True) as path:
+    with downloaded(parse_location(run, "a run directory or its URL"), checkpoints=True) as path:
         return load_directory(path, model=model, round=round)
 
 

@@ -18,6 +18,7 @@ from fedopt.engine.sampling import SAMPLERS
 from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
+from fedopt.formatting import count_noun
 from fedopt.remote.location import Location
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.build_problem import build_plan
@@ -187,7 +188,7 @@ def _check_cohort(config: Config, federation: Federation) -> None:
     population = len(federation.train.ids)
     if config.clients_per_round > population:
         raise ConfigError(
-            f"clients_per_round is {config.clients_per_round} and the federation has {population} clients; "
-            f"allowed: 1 to {population}",
+            f"clients_per_round is {config.clients_per_round} and the federation has "
+            f"{count_noun(population, 'client')}; allowed: 1 to {population}",
             keys=("clients_per_round",),
         )

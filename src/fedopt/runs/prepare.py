@@ -20,7 +20,7 @@ from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import Config
 from fedopt.runs.resolve import parse_settings, resolve
 from fedopt.runs.weights import fresh_model, read_weights, weights_checksum
-from fedopt.tasks import TASKS, Task, find_task
+from fedopt.tasks import TASKS, Task, find_task, task_name
 
 _OWN_OPTIONS = ("rounds", "seed")  # settings with an option of their own on the command line
 
@@ -77,7 +77,7 @@ class RunRequest:
     @property
     def task_name(self) -> str:
         """The name of the task."""
-        return self.task if isinstance(self.task, str) else self.task.name
+        return task_name(self.task)
 
     @property
     def algorithm_name(self) -> str:

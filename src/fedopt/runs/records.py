@@ -144,6 +144,8 @@ def averaged_rounds(rounds: Collection[int]) -> str:
         return f"last {LAST_ROUNDS} rounds"
     if longest > LAST_ROUNDS:
         return f"last rounds (at most {LAST_ROUNDS})"
+    if shortest == longest == 1:
+        return "1 round"
     return f"all {longest} rounds" if shortest == longest else "all rounds"
 
 

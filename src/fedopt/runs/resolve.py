@@ -34,6 +34,8 @@ from fedopt.tasks import Task
 
 _NO_DEFAULT = ("client.steps",)  # replaces client.epochs
 _NOT_SETTINGS = ("task", "algorithm", "init", "data.manifest")
+# Names of keys in the paper and in PyTorch, and our names.
+_SYNONYMS = {"learning_rate": "lr", "eta": "lr", "eta_l": "lr", "eps": "tau", "epsilon": "tau", "K": "steps"}
 _KINDS = {bool: "true or false", int: "an integer", float: "a number with a decimal point", str: "a string"}
 
 Problems = list[tuple[str, str]]  # key and message
@@ -78,7 +80,11 @@ def resolve(
     entry, algorithm = find_algorithm(algorithm), algorithm_name(algorithm)
     defaults = _defaults(task, algorithm, entry, settings, source) | {"init": init}
     known = {key: value for key, value in settings.items() if key in defaults or key in _NO_DEFAULT}
-    problems = [(key, _unknown_key(key, defaults, algorithm)) for key in settings if key not in known]
+    problems = [
+        (key, _nested_key(key, value) or _unknown_key(key, defaults, algorithm))
+        for key, value in settings.items()
+        if key not in known
+    ]
     values = {**defaults, **known, "vectorised": vectorised}
     if "client.steps" in settings and "client.epochs" not in settings:
         del values["client.epochs"]
@@ -273,6 +279,13 @@ def _task_option_problems(
     return problems
 
 
+def _nested_key(key: str, value: Any) -> str:
+    """Explain that a section must be written as dotted keys; "" if the value is not a section."""
+    if not isinstance(value, Mapping) or not value:
+        return ""
+    return f"{key!r} is a mapping; write dotted keys, such as '{key}.{next(iter(value))}'"
+
+
 def _unknown_key(key: str, defaults: Mapping[str, Any], algorithm: str) -> str:
     side, _, name = key.partition(".")
     if side in ("client", "server") and name in option_names(side):
@@ -281,19 +294,24 @@ def _unknown_key(key: str, defaults: Mapping[str, Any], algorithm: str) -> str:
         )
         selection = f"{side} optimizer {optimizer}, schedule {schedule}"
         return f"{key!r} is not an option of {algorithm} with {selection}, and would be ignored"
-    near = _closest_key(key, [*defaults, *_NO_DEFAULT])
-    hint = f" (did you mean {near!r}?)" if near else "; 'fedopt run ... --show-config' lists the keys"
+    near = " or ".join(map(repr, _closest_keys(key, [*defaults, *_NO_DEFAULT])))
+    hint = f" (did you mean {near}?)" if near else "; 'fedopt run ... --show-config' lists the keys"
     return f"there is no key {key!r}{hint}"
 
 
-def _closest_key(key: str, applicable: Sequence[str]) -> str | None:
-    """The key that was probably meant: one that starts with `key`, or a similar one.
+def _closest_keys(key: str, applicable: Sequence[str]) -> list[str]:
+    """The keys that were probably meant: with another name or a section, one that starts so, a similar one.
 
     Keys that do not apply to the selection are considered too, because a wrong hint would be worse.
     """
-    longer = [name for name in applicable if name.startswith(f"{key}_")]
-    every = [f"{side}.{name}" for side in ("client", "server") for name in sorted(option_names(side))]
-    return next(iter(longer or difflib.get_close_matches(key, [*applicable, *every], n=1)), None)
+    section, _, name = key.rpartition(".")
+    name = _SYNONYMS.get(name, name)
+    same = [f"{part}.{name}" for part in ([section] if section else ("client", "server"))]
+    if found := [other for other in same if other in applicable]:
+        return found
+    longer = [other for other in applicable if other.startswith(f"{key}_")]
+    every = [f"{side}.{option}" for side in ("client", "server") for option in sorted(option_names(side))]
+    return longer[:1] or difflib.get_close_matches(key, [*applicable, *every], n=1)
 
 
 def _explain(detail: Any) -> tuple[str, str]:

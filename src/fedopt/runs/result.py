@@ -14,7 +14,7 @@ from torch import nn
 from fedopt.algorithms import Vector
 from fedopt.engine.problem import Problem
 from fedopt.engine.worker import build_module
-from fedopt.formatting import ABSENT, metric_unit
+from fedopt.formatting import ABSENT, count_noun, metric_unit
 from fedopt.models.flat import Flat
 from fedopt.runs.records import averaged_rounds, count_rejected, last_evaluation
 from fedopt.text_table import NotebookDisplay, TextTable
@@ -103,7 +103,8 @@ class RunResult(NotebookDisplay):
             ]
             for line in self.test
         ]
-        title = f"{self.task}, {self.algorithm}, {self.rounds} rounds, seed {self.seed}: {self.describe()}"
+        rounds = count_noun(self.rounds, "round")
+        title = f"{self.task}, {self.algorithm}, {rounds}, seed {self.seed}: {self.describe()}"
         return TextTable(title, ["round", "test loss", unit.name], rows)
 
     def describe(self) -> str:

@@ -19,7 +19,7 @@ _ALL = (CIFAR10, CIFAR100, EMNIST_CR, EMNIST_AE, SHAKESPEARE, SO_NWP, SO_LR, SYN
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 PAPER_TASKS: dict[str, Task] = {name: task for name, task in TASKS.items() if task.paper is not None}
 
-__all__ = ["PAPER_TASKS", "TASKS", "Task", "find_task"]
+__all__ = ["PAPER_TASKS", "TASKS", "Task", "find_task", "task_name"]
 
 
 def find_task(task: str | Task) -> Task:
@@ -30,11 +30,22 @@ def find_task(task: str | Task) -> Task:
                 f"{task.name} is the name of a built-in task; give your task another name", keys=("name",)
             )
         return task
+    if not isinstance(task, str):
+        raise ConfigError(
+            f"task is of type {type(task).__name__}; define a task with "
+            "fedopt.own_task(model, loss, clients, test)",
+            keys=("task",),
+        )
     if is_reference(task):
         return _load_task(task)
     if task not in TASKS:
         raise unknown("task", task, TASKS, also="module:name of your own task")
     return TASKS[task]
+
+
+def task_name(task: str | Task) -> str:
+    """The name of a task in config.toml, in tables and in paths."""
+    return task if isinstance(task, str) else find_task(task).name
 
 
 @lru_cache

@@ -79,30 +79,53 @@ class PaperSettings(TaskSettings):
     test_results: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
-    """A learning problem.
+    """A learning problem. `fedopt.own_task` returns one.
 
     The keyword arguments of `federation`, `prepare`, `model` and `loss` are the task's configuration options.
+
+    Attributes:
+        name: the name in the configuration and in reports.
+        what: one line for listings.
+        federation: a function of a source and data options that returns the clients and the test set.
+        model: a function that builds the module.
+        prepare: a function that makes a batch from examples; the generator is for augmentation in training.
+        loss: a function of outputs and targets that returns the loss of each example, or their mean.
+        metrics: functions of outputs and targets that return a numerator and a denominator of each example.
+            The first is the main metric; without any, it is the loss.
+        reduction: of the loss over a batch, "mean" or "sum"; the published rates were tuned for it.
+        better: whether a "higher" or a "lower" metric is better.
+        clients_per_round: default if there are no settings.
+        eval_sample: number of examples of the test set that are used during training; 0 means all.
+        full_test_at_end: whether a run on real data ends with the full test set.
+        tokens: counts the tokens of examples, for weighting=tokens.
+        settings: default settings, grids and best rates.
+        choices: allowed values of options, by key.
+        touched: returns the rows of the first parameter that some examples use, for sparse models.
+        penalty: a function of the module that is added to the objective, not to the logged loss.
     """
 
     name: str
-    what: str  # one line for listings
-    federation: Callable[..., Federation]  # (source, **data options)
-    model: Callable[..., nn.Module]  # (**model options)
+    what: str
+    federation: Callable[..., Federation]
+    model: Callable[..., nn.Module]
     prepare: Prepare
     loss: Loss
-    metrics: Mapping[str, Metric]  # the first is the main metric; without any, it is the loss
-    reduction: str = "mean"  # of the loss over a batch; the published rates were tuned for it
-    better: str = "higher"  # one of BETTER
-    clients_per_round: int = 10  # default if there are no settings
-    eval_sample: int = 0  # examples of the test set used during training; 0: all
-    full_test_at_end: bool = False  # whether a run on real data ends with the full test set
-    tokens: Callable[[tuple[Tensor, ...]], int] | None = None  # counts tokens, for weighting=tokens
+    metrics: Mapping[str, Metric]
+    reduction: str = "mean"
+    better: str = "higher"
+    clients_per_round: int = 10
+    eval_sample: int = 0
+    full_test_at_end: bool = False
+    tokens: Callable[[tuple[Tensor, ...]], int] | None = None
     settings: TaskSettings | None = None
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # allowed values of options, by key
-    touched: Touched | None = None  # for models whose clients use only a few rows
-    penalty: Callable[[nn.Module], Tensor] | None = None  # added to the objective, not to the logged loss
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    touched: Touched | None = None
+    penalty: Callable[[nn.Module], Tensor] | None = None
+
+    def __repr__(self) -> str:
+        return f"Task({self.name!r}, {self.what}, metric {self.metric})"  # without the data
 
     @property
     def metric(self) -> str:

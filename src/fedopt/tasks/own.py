@@ -13,18 +13,26 @@ import torch
 from torch import Tensor, nn
 
 from fedopt.data import Arrays, Federation, LabelReader, Split, from_function
-from fedopt.data.client_data import ExampleFormat, is_dataset, open_clients
+from fedopt.data.client_data import (
+    ExampleFormat,
+    is_client_list,
+    is_dataset,
+    is_loader,
+    number_clients,
+    open_clients,
+)
 from fedopt.data.store import StoredSplit, open_store
 from fedopt.data.structure import Structure
-from fedopt.errors import DataError, unknown
+from fedopt.errors import DataError, ModelError, unknown
+from fedopt.formatting import shorten
 from fedopt.models.flat import check_copyable
 from fedopt.tasks.base import BETTER, Task
 from fedopt.tasks.batch import Batch, call_model, map_tensors
 from fedopt.tasks.metrics import accuracy, has_class_scores
 from fedopt.tasks.task_data import stored_labels
 
-# Client id -> examples, a function from an id to examples, or the directory of an imported table.
-Clients = Mapping[str, Any] | Callable[[str], Any] | str | os.PathLike[str]
+# Client id -> examples, a list of them, a function from an id to examples, or an imported directory.
+Clients = Mapping[str, Any] | Sequence[Any] | Callable[[str], Any] | str | os.PathLike[str]
 PAIR = Structure("tuple", (), (Structure(), Structure()))
 
 
@@ -62,9 +70,10 @@ def own_task(
     Args:
         model: a module, or a function that builds one; with a function, the seed decides the initial weights.
         loss: a function of outputs and targets, such as `torch.nn.functional.cross_entropy`.
-        clients: a mapping from client ids to examples, a function from an id to examples, or a directory
-            that `fedopt data import own` has written, which includes a test set.
-        test: examples, or a mapping like `clients`.
+        clients: a mapping from client ids to examples, a list with the examples of each client, a function
+            from an id to examples, or a directory that `fedopt data import own` has written, which includes
+            a test set.
+        test: examples, or a mapping from client ids to examples.
         client_ids: the ids, if `clients` is a function.
         metrics: functions of outputs and targets that return the numerator and the denominator of each
             example, as `fedopt.tasks.metrics.accuracy` does. The first metric is reported. Default: accuracy
@@ -89,6 +98,7 @@ def own_task(
     """
     if better not in BETTER:
         raise unknown("value of better", better, BETTER)
+    _check_functions(model, loss, metrics)
     format = ExampleFormat(target if target is None or isinstance(target, str) else tuple(target), collate_fn)
     federation, structure, first = _open_federation(clients, test, client_ids, format)
     if isinstance(model, nn.Module):
@@ -98,7 +108,7 @@ def own_task(
         metrics = {"accuracy": accuracy} if _is_classification(build, structure, first) else {}
     return Task(
         name=name,
-        what="user-defined",
+        what=f"user-defined, {federation.train.describe()}",
         federation=partial(_constant, federation),
         model=build,
         prepare=partial(_prepare, structure),
@@ -107,6 +117,43 @@ def own_task(
         better=better if metrics else "lower",
         clients_per_round=min(10, len(federation.train.ids)),
     )
+
+
+def _check_functions(model: Any, loss: Any, metrics: Any) -> None:
+    """Refuse objects that cannot be called, before the data is read."""
+    if not callable(model):
+        raise ModelError(
+            f"model is of type {type(model).__name__}; pass a torch.nn.Module, or a function that builds one",
+            what="model",
+        )
+    if isinstance(loss, type):
+        raise ModelError(f"loss is the class {loss.__name__}; pass an object: {loss.__name__}()", what="loss")
+    if not callable(loss):
+        raise ModelError(
+            f"loss is {_describe(loss)}; pass a function of outputs and targets, such as "
+            "torch.nn.functional.cross_entropy",
+            what="loss",
+        )
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise ModelError(
+            f"metrics is {_describe(metrics)}; pass a mapping from names to functions, such as "
+            "{'accuracy': fedopt.tasks.metrics.accuracy}",
+            what="metrics",
+        )
+    for name, metric in (metrics or {}).items():
+        if not callable(metric) or isinstance(metric, type):
+            raise ModelError(
+                f"the metric {name!r} is {_describe(metric)}; pass a function of outputs and targets, such "
+                "as fedopt.tasks.metrics.accuracy",
+                what="metrics",
+            )
+
+
+def _describe(value: Any) -> str:
+    """Return "the text 'mse'", "the class MSELoss" or "of type list"."""
+    if isinstance(value, str):
+        return f"the text {shorten(value)!r}"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"of type {type(value).__name__}"
 
 
 def _open_federation(
@@ -120,7 +167,7 @@ def _open_federation(
         return Federation(train, stored_test, str(clients)), PAIR, stored_test.client(0)
     if test is None:
         raise DataError("a test set is needed: pass test=(inputs, targets)")
-    tests = {"test": test} if format.is_examples(test) else test
+    tests = {"test": test} if format.is_examples(test) or is_loader(test) else test
     tests = _check_mapping("test", tests)
     name = next(iter(tests))
     first, structure = format.first_examples(tests[name], str(name))
@@ -128,6 +175,8 @@ def _open_federation(
         if ids is None:
             raise DataError("clients is a function, so the ids are needed too: pass client_ids=[...]")
         train = from_function(partial(_read_client, clients, format, structure), ids)
+    elif is_client_list(clients):
+        train = open_clients(number_clients(clients), format, structure)
     elif format.is_examples(clients):
         raise DataError(
             "clients is one dataset; divide it among clients: "
@@ -157,7 +206,9 @@ def _is_classification(build: Callable[[], nn.Module], structure: Structure, exa
 
 def _check_mapping(argument: str, value: Any) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
-        raise DataError(f"{argument} is a {type(value).__name__}; pass a mapping of client ids to examples")
+        raise DataError(
+            f"{argument} is of type {type(value).__name__}; pass a mapping of client ids to examples"
+        )
     if not value:
         raise DataError(f"{argument} is empty; pass at least one id with its examples")
     return value

@@ -39,7 +39,10 @@ def paper_grid(
     """Return the grid of a task, as in the paper for its tasks. Only algorithms with a tau get that axis."""
     known = task.settings
     if known is None:
-        raise _error(f"there is no grid for {task.name}; give one, such as client_lr=-2:0:0.5")
+        raise _error(
+            f"the task {task.name} has no grid of its own; pass one as grid, for example "
+            '"client_lr=-2:0:0.5, server_lr=-1:1:0.5" in log10'
+        )
     ranges = {"client_lr": known.client_grid, "server_lr": known.server_grid, "tau": known.tau_grid}
     if algorithm == "centralized":
         del ranges["server_lr"]

@@ -23,7 +23,7 @@ import torch
 from fedopt.engine.executors import available_cores
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.stopped_processes import StoppedProcesses, continue_stopped
-from fedopt.engine.worker_server import worker_environment
+from fedopt.engine.worker_server import failed_start, worker_environment
 from fedopt.errors import WorkerError
 from fedopt.files import no_log
 from fedopt.runs.directory import remove_temporary_files
@@ -75,6 +75,7 @@ class TrialPool:
         self._context = multiprocessing.get_context("spawn")
         # Without a lock, which a killed worker could hold forever. A lost increment is harmless.
         self._rounds_run = self._context.RawValue("q", 0)
+        self._has_started = self._context.RawValue("b", 0)  # whether any worker has
         self._executor: ProcessPoolExecutor | None = None
         self._stopped = StoppedProcesses()
 
@@ -95,6 +96,8 @@ class TrialPool:
                 if any(_is_lost(future) for future in done):
                     self._stop()  # joins all workers, then every future is done
                     done = set(running)
+                    if not self._has_started.value:
+                        raise failed_start()
                 lost: list[Stack] = []
                 for future in [future for future in running if future in done]:
                     stack = running.pop(future)
@@ -143,7 +146,10 @@ class TrialPool:
         if self._executor is None:
             stop, self._stop_sender = self._context.Pipe(duplex=False)
             self._executor = ProcessPoolExecutor(
-                self._workers, self._context, _initialize_worker, (stop, self._rounds_run)
+                self._workers,
+                self._context,
+                _initialize_worker,
+                (stop, self._rounds_run, self._has_started),
             )
         try:
             with worker_environment():
@@ -181,9 +187,10 @@ _rounds_run: Any = None  # the counter that all workers share
 _is_running = False
 
 
-def _initialize_worker(stop: Connection[Any, Any], rounds_run: Any) -> None:
+def _initialize_worker(stop: Connection[Any, Any], rounds_run: Any, has_started: Any) -> None:
     global _rounds_run
     _rounds_run = rounds_run
+    has_started.value = 1
     signal.signal(signal.SIGTERM, _interrupt)
     threading.Thread(target=_end_on_close, args=(stop,), daemon=True).start()
     torch.set_num_threads(1)

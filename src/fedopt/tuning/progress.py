@@ -74,8 +74,8 @@ class SweepProgress:
         return max(0, sum(self._waiting.values()) + self._rounds_after - in_progress)
 
     def _status(self) -> str:
-        trials = f"{self._complete} of {self._trials} trials complete"
-        return f"{trials}, {self._running} running, {len(self._diverged)} diverged"
+        trials = f"{self._complete} of {self._trials} trials, {self._running} running"
+        return f"{trials}, {len(self._diverged)} diverged" if self._diverged else trials
 
     def _time_left(self) -> str:
         if not self._rounds_run or not self._remaining:

@@ -14,7 +14,7 @@ from fedopt.errors import ConfigError, unknown
 from fedopt.references import file_name
 from fedopt.runs.config import short_digest
 from fedopt.runs.prepare import find_source
-from fedopt.tasks import TASKS, Task, find_task
+from fedopt.tasks import TASKS, Task, find_task, task_name
 from fedopt.tuning.grid import (
     LOG10_AXES,
     Grid,
@@ -68,7 +68,7 @@ class SweepRequest(NamedTuple):
 
     @property
     def task_name(self) -> str:
-        return self.task if isinstance(self.task, str) else self.task.name
+        return task_name(self.task)
 
     @property
     def algorithm_names(self) -> list[str]:

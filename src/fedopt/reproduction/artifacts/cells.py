@@ -60,7 +60,7 @@ def claim_notes(plan: RunPlan) -> tuple[str, ...]:
     if not plan.scale.has_meaning:
         return ("No differences from the paper and no bold at this scale.",)
     if not plan.scale.is_comparable:
-        return (f"No differences from the paper: runs of {plan.scale.rounds} rounds are not comparable.",)
+        return ("No differences from the paper: runs with fewer rounds than the paper's are not comparable.",)
     if any(plan.label(task) == SYNTHETIC for task in plan.tasks):
         return ("No differences from the paper for synthetic data.",)
     return ()
