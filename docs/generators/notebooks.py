@@ -16,7 +16,7 @@ FOLDER = ROOT / "docs" / "notebooks"
 PAGES = ("first-run", "algorithm-2", "own-task")  # pages with a notebook
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)\s]+)")
-ONLY_ON_SITE = re.compile(r"^(<!--.*-->|</?div.*>|\[Notebook\]\(.*\).*)\n", re.MULTILINE)
+ONLY_ON_SITE = re.compile(r"^(<!--.*-->|</?div.*>|\[Download this page.*)\n", re.MULTILINE)
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -31,7 +31,7 @@ def split_page(markdown: str) -> Iterator[Part]:
     """Yield the parts of a page in order.
 
     >>> list(split_page("Add:\\n\\n```python\\n1 + 1\\n```\\n"))
-    [Part(language='', text='Add:'), Part(language='python', text='1 + 1')]
+    [Part(language='', text='Add:'), Part(language='python', text='1 + 1'), Part(language='', text='')]
     """
     begin = 0
     for block in FENCE.finditer(markdown):

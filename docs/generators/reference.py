@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+import tomli_w
 import typer
 from typer.cli import get_docs_for_click
 
@@ -10,10 +14,23 @@ from fedopt.algorithms.schedules import SCHEDULES
 from fedopt.cli.app import app
 from fedopt.runs.config import Config
 from fedopt.runs.key_descriptions import DESCRIPTIONS, annotated_toml
+from fedopt.runs.records import flatten
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 from generators.markdown import format_table
 
+# Defaults that are not constants.
+DEFAULTS = {
+    "task": "required",
+    "algorithm": "`fedavg`",
+    "client.steps": "not set",
+    "vectorised": "not set",
+    "data.manifest": "not set",
+    "client.initial_accumulator": "tau squared",
+    "server.initial_accumulator": "tau squared",
+    "eval.every": "by rounds",
+    "stop.metric": "the task's",
+}
 EXAMPLE = ("emnist_cr", "fedyogi")  # task and algorithm of the example configuration
 COMMON = resolve(TASKS[EXAMPLE[0]], "fedavg", {})  # its keys apply to every run
 
@@ -30,8 +47,41 @@ def list_keys() -> str:
 
 
 def _list_table(title: str, keys: list[str]) -> str:
-    rows = [(f"`{key}`", DESCRIPTIONS[key], _applies_to(key)) for key in keys]
-    return f"## {title}\n\n" + format_table(("key", "description", "applies to"), *rows)
+    rows = [(f"`{key}`", DESCRIPTIONS[key], _default(key), _applies_to(key)) for key in keys]
+    return f"## {title}\n\n" + format_table(("key", "description", "default", "applies to"), *rows)
+
+
+@cache
+def _resolved_defaults() -> dict[tuple[str, str], dict[str, Any]]:
+    """The configuration of every task and federated algorithm without settings."""
+    pairs = [(task, name) for task in TASKS for name in ALGORITHMS if name != "centralized"]
+    return {pair: flatten(resolve(TASKS[pair[0]], pair[1], {}).document()) for pair in pairs}
+
+
+def _default(key: str) -> str:
+    """Return the default of a key, or what it depends on."""
+    table, _, name = key.rpartition(".")
+    if key in DEFAULTS:
+        return DEFAULTS[key]
+    found = {pair: values[key] for pair, values in _resolved_defaults().items() if key in values}
+    if table in ("client", "server"):
+        for owners, word in ((OPTIMIZERS, "optimizer"), (SCHEDULES, "schedule")):
+            options = {keywords(owner)[name] for owner in owners.values() if name in keywords(owner)}
+            if len(options) > 1:
+                return f"by {word}"
+            found = found or dict.fromkeys([("", "")] if options else [], next(iter(options), None))
+    values = set(found.values())
+    if len(values) == 1:
+        return f"`{tomli_w.dumps({'value': values.pop()}).partition(' = ')[2].strip()}`"
+    depends = [word for at, word in enumerate(("task", "algorithm")) if _varies(found, at)]
+    return f"by {' and '.join(depends)}"
+
+
+def _varies(values: dict[tuple[str, str], Any], at: int) -> bool:
+    """Whether values differ between pairs that are equal except for the position `at`."""
+    return any(
+        values[pair] != values[other] for pair in values for other in values if pair[1 - at] == other[1 - at]
+    )
 
 
 def _applies_to(key: str) -> str:

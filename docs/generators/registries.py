@@ -25,9 +25,9 @@ def list_algorithms() -> str:
 
 
 def list_tasks() -> str:
-    """List the paper's tasks."""
+    """List all tasks, the paper's first."""
     rows: list[tuple[object, ...]] = []
-    for task in PAPER_TASKS.values():
+    for task in sorted(TASKS.values(), key=lambda task: task.paper is None):
         known = _settings(task)
         d = sum(p.numel() for p in task.model().parameters() if p.requires_grad)
         numbers = (f"{known.rounds:,}", known.clients_per_round, known.batch_size)
@@ -77,7 +77,7 @@ def _describe_task(task: Task) -> str:
         rows.append(("result in the paper", *results))
     return "\n\n".join(
         (
-            f"## `{task.name}`",
+            f"### `{task.name}`",
             f"{task.what[0].upper()}{task.what[1:]}. {_describe_metrics(task)} The loss of a batch is the "
             f"{task.reduction} over its examples. {known.rounds:,} rounds, {known.clients_per_round} "
             f"clients per round, batch size {known.batch_size}.",
