@@ -50,6 +50,15 @@ def map_vectors(state: State, function: Callable[[torch.Tensor], torch.Tensor]) 
     return _rebuild(state, [map_vectors(value, function) for value in state])
 
 
+def has_form_of(state: State, like: State) -> bool:
+    """Return whether two states have the same nested tuples of vectors with the same shapes and types."""
+    if isinstance(like, torch.Tensor):
+        return isinstance(state, torch.Tensor) and state.shape == like.shape and state.dtype == like.dtype
+    if not isinstance(state, tuple) or _field_names(state) != _field_names(like):
+        return False
+    return all(map(has_form_of, state, like))
+
+
 def _field_names(state: State) -> tuple[str, ...]:
     return tuple(getattr(state, "_fields", (f"s{i}" for i in range(len(state)))))
 
@@ -60,7 +69,9 @@ def _rebuild(like: State, values: list[State]) -> State:
 
 def is_finite(state: State) -> bool:
     """Return whether every vector of a state is finite."""
-    return all(map(all_finite, flatten(state).values()))
+    if isinstance(state, torch.Tensor):
+        return all_finite(state)
+    return all(map(is_finite, state))
 
 
 def all_finite(v: torch.Tensor) -> bool:

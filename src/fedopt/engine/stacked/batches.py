@@ -85,6 +85,10 @@ class PreparedExamples:
         self._is_filled[client] = True
         return True
 
+    def size(self, client: int) -> int:
+        """Return the number of examples of a client."""
+        return self.starts[client + 1] - self.starts[client]
+
     def tokens(self, client: int) -> int:
         return self._tokens[client]
 
@@ -103,6 +107,7 @@ class ClientBatches(Protocol):
     """The examples and batches of the clients of a block."""
 
     examples: list[int]  # of each client
+    steps: list[int]  # of the local work of each client; 0 without a batch
 
     def tokens(self, i: int) -> int:
         """Return the number of tokens of client i of the block, for weighting=tokens."""
@@ -127,14 +132,14 @@ class GatheredBatches:
     ) -> None:
         self._problem, self._clients, self._jobs, self._prepared = problem, clients, jobs, prepared
         self._width = rows
-        self.examples = [int(clients.sizes[job.client]) for job in jobs]
+        self.examples = [prepared.size(job.client) for job in jobs]
+        self.steps = [problem.local.planned_steps(n) for n in self.examples]
 
     def tokens(self, i: int) -> int:
         return self._prepared.tokens(self._jobs[i].client)
 
     def training(self, clients: Sequence[int], columns: int) -> BlockBatches:
-        steps = [self._problem.local.planned_steps(self.examples[i]) for i in clients]
-        return self._gather(clients, columns, steps, self._shuffled)
+        return self._gather(clients, columns, [self.steps[i] for i in clients], self._shuffled)
 
     def full(self, clients: Sequence[int], columns: int) -> BlockBatches:
         steps = [self._problem.local.batches_per_epoch(self.examples[i]) for i in clients]
@@ -161,12 +166,12 @@ class GatheredBatches:
         index = np.empty((columns, most * width), dtype=np.int64)
         counts = np.zeros((columns, most), dtype=np.float32)
         for i, own_steps, rows, count in zip(clients, steps, index, counts, strict=False):
-            n, start = self.examples[i], self._prepared.starts[self._jobs[i].client]
+            n = self.examples[i]
             per_epoch = self._problem.local.batches_per_epoch(n)
             used, end = min(n, per_epoch * size), own_steps * width
             for epoch, first in enumerate(range(0, end, per_epoch * width)):
                 taken = min(used, end - first)  # the last epoch may end early
-                np.add(order(i, epoch)[:taken], start, out=rows[first : first + taken])
+                rows[first : first + taken] = order(i, epoch)[:taken]
                 if taken == used < per_epoch * width:  # the last batch is short
                     rows[first + taken : first + per_epoch * width] = rows[first + (per_epoch - 1) * width]
             count[:own_steps] = size
@@ -174,6 +179,8 @@ class GatheredBatches:
                 count[per_epoch - 1 : own_steps : per_epoch] = used - (per_epoch - 1) * size
             if own_steps < most:
                 rows[end:] = rows[0]
+        starts = [self._prepared.starts[self._jobs[i].client] for i in clients]
+        index[: len(clients)] += np.array(starts)[:, None]
         index[len(clients) :] = index[0, 0]
         positions = index.reshape(columns, most, width).swapaxes(0, 1)
         inputs, targets = self._prepared.gather(positions)
@@ -199,6 +206,7 @@ class PreparedBatches:
         ]
         self._width, self._pads_inputs = rows, pads_inputs
         self.examples = [len(examples[0]) for examples in arrays]
+        self.steps = [work.steps for work in self._works]
 
     def tokens(self, i: int) -> int:
         return self._works[i].tokens()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,6 +88,12 @@ def stack_vectors(vectors: Sequence[Vector], counts: Sequence[int], columns: int
         return vectors[0].expand(columns, -1)
     parts = [vector.expand(count, -1) for vector, count in zip(vectors, counts, strict=True)]
     return torch.cat([*parts, vectors[0].expand(columns - sum(counts), -1)])
+
+
+def tensor_like(values: Sequence[float], like: Tensor) -> Tensor:
+    """Return the values as a tensor with the type and device of `like`."""
+    dtype = np.float32 if like.dtype == torch.float32 else np.float64
+    return torch.from_numpy(np.array(values, dtype)).to(like)  # takes a third of the time of `torch.tensor`
 
 
 def take_columns(result: ClientResult, own: slice) -> ClientResult:

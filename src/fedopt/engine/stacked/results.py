@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedopt.algorithms.base import ClientResult, Vector
+from fedopt.algorithms.state import all_finite
 from fedopt.engine.aggregate import BlockSum
-from fedopt.engine.stacked.blocks import BlockJobs, BlockPart
+from fedopt.engine.stacked.blocks import BlockJobs, BlockPart, tensor_like
 from fedopt.engine.worker import ClientJob, ClientReport
 
 
@@ -46,49 +47,50 @@ def collect_block(
     `counts`, `losses` and `result` are those of the columns of the block.
     """
     jobs, chosen = block.jobs, part.chosen
-    is_summed = np.isfinite(losses)
-    for vector in result.returns + result.keeps:
-        is_summed &= _finite_rows(vector)
-    is_summed[len(chosen) :] = False
     examples = counts.sum(0).astype(np.int64).tolist()
     weights = _weights(part, weighting, examples)
-    steps, finite = (counts > 0).sum(0).tolist(), is_summed.tolist()
-    columns = list(zip(weights, steps, examples, losses.tolist(), finite, strict=True))
+    total, is_finite = _sum_finite(weights, losses, result)
     reports = [unchanged(job.client) for job in jobs]
-    for column, i in enumerate(chosen):
-        reports[i] = ClientReport(jobs[i].client, *columns[column])
-    return StackedBlock(
-        reports,
-        _weighted_sum(weights, is_summed, result.returns),
-        {
-            jobs[i].client: tuple(v[column].cpu() for v in result.keeps)
-            for column, i in enumerate(chosen)
-            if is_summed[column] and result.keeps
-        },
-    )
+    columns = zip(chosen, weights, examples, losses.tolist(), is_finite, strict=False)
+    for i, weight, processed, loss, finite in columns:
+        reports[i] = ClientReport(jobs[i].client, weight, part.batches.steps[i], processed, loss, finite)
+    kept = {
+        jobs[i].client: tuple(v[column].cpu() for v in result.keeps)
+        for column, i in enumerate(chosen)
+        if result.keeps and is_finite[column]
+    }
+    return StackedBlock(reports, total, kept)
 
 
-def _weighted_sum(
-    weights: Sequence[float], is_summed: NDArray[np.bool_], vectors: Sequence[Vector]
-) -> BlockSum:
-    """Sum some of the rows of each stack."""
-    chosen = [weight if flag else 0.0 for weight, flag in zip(weights, is_summed.tolist(), strict=True)]
-    factors = torch.tensor(chosen, dtype=vectors[0].dtype, device=vectors[0].device)
-    if not is_summed.all():  # zero times infinity would not be zero
-        mask = torch.from_numpy(is_summed).to(factors.device)[:, None]
-        vectors = [torch.where(mask, v, 0) for v in vectors]
-    sums = [(factors @ v).cpu() for v in vectors]
-    return BlockSum.from_vectors(sums, sum(chosen), int(is_summed.sum()))
+def _sum_finite(
+    weights: Sequence[float], losses: NDArray[np.float64], result: ClientResult
+) -> tuple[BlockSum, list[bool]]:
+    """Return the weighted sum of the finite clients, and whether each client is finite.
+
+    The first rows belong to the clients. The rows after them have no weight.
+    """
+    sums = _weighted_sums(weights, result.returns)
+    # A finite sum proves that all its terms are finite. It is much smaller than they are.
+    if not (np.isfinite(losses).all() and all(map(all_finite, (*sums, *result.keeps)))):
+        is_finite = np.isfinite(losses)
+        for vector in result.returns + result.keeps:
+            is_finite &= torch.isfinite(vector).all(1).cpu().numpy()
+        finite: list[bool] = is_finite[: len(weights)].tolist()
+        mask = torch.from_numpy(is_finite).to(result.returns[0].device)[:, None]
+        weights = [weight if flag else 0.0 for weight, flag in zip(weights, finite, strict=True)]
+        sums = _weighted_sums(weights, [torch.where(mask, v, 0) for v in result.returns])
+    else:
+        finite = [True] * len(weights)
+    return BlockSum.from_vectors(sums, sum(weights), sum(finite)), finite
 
 
-def _finite_rows(stack: Vector) -> NDArray[np.bool_]:
-    """Return whether each row is finite. A finite sum proves it in one pass."""
-    finite: NDArray[np.bool_] = np.isfinite(stack.sum(1).cpu().numpy())
-    return finite if finite.all() else torch.isfinite(stack).all(1).cpu().numpy()
+def _weighted_sums(weights: Sequence[float], stacks: Sequence[Vector]) -> list[Vector]:
+    factors = tensor_like([*weights, *[0.0] * (len(stacks[0]) - len(weights))], stacks[0])
+    return [(factors @ stack).cpu() for stack in stacks]
 
 
 def _weights(part: BlockPart, weighting: str, processed: Sequence[int]) -> list[float]:
-    """Return the weight of the client of each column in the mean; 0 for columns without a client."""
+    """Return the weight of each chosen client in the mean."""
     batches, chosen = part.batches, part.chosen
     weights: dict[str, Callable[[], Sequence[int]]] = {
         "examples": lambda: [batches.examples[i] for i in chosen],
@@ -96,4 +98,4 @@ def _weights(part: BlockPart, weighting: str, processed: Sequence[int]) -> list[
         "processed": lambda: processed[: len(chosen)],
         "tokens": lambda: [batches.tokens(i) for i in chosen],
     }
-    return [*map(float, weights[weighting]()), *[0.0] * (len(processed) - len(chosen))]
+    return list(map(float, weights[weighting]()))

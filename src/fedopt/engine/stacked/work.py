@@ -117,9 +117,11 @@ class StackedWork:
 
     def loss_sums(self) -> NDArray[np.float64]:
         """Return the sum of the losses of each client over its processed examples."""
-        counts = self._batches.counts.cpu().numpy()
+        counts = self._batches.counts.cpu().numpy().astype(np.float64)
         losses = torch.stack(self._losses).cpu().numpy()
-        sums: NDArray[np.float64] = np.where(counts > 0, losses * counts.astype(np.float64), 0.0).sum(0)
+        sums: NDArray[np.float64] = (losses * counts).sum(0)
+        if not np.isfinite(sums).all():  # the loss of a padded step may not be finite
+            sums = np.where(counts > 0, losses * counts, 0.0).sum(0)
         return sums
 
     def largest_error(self) -> float:

@@ -30,6 +30,7 @@ from fedopt.engine.stacked.blocks import (
     join_batches,
     stack_vectors,
     take_columns,
+    tensor_like,
 )
 from fedopt.engine.stacked.inspection import LOSS_TOLERANCE, StackingPlan, inspect, largest_client
 from fedopt.engine.stacked.model import StackedModel
@@ -241,7 +242,7 @@ class StackedWorker(Worker):
         x = blocks[0].sent[0].to(self.device)
         work = StackedWork(
             blocks[0].jobs[0].round,
-            torch.tensor(rates + rates[:1] * (columns - len(rates)), dtype=x.dtype, device=x.device)[:, None],
+            tensor_like(rates + rates[:1] * (columns - len(rates)), x)[:, None],
             training,
             self._steps.gradient,
             [kept for block, part in pairs for kept in part.kept(block)],
@@ -288,7 +289,7 @@ class StackedWorker(Worker):
         ids = [self.federation.train.ids[job.client] for job in block.jobs]
         t, dtype = block.jobs[0].round.t, block.sent[0].dtype
         masked = MaskedBatches(problem, ids, t, batches, self._model.masks, self.device, dtype)
-        chosen = [i for i, n in enumerate(batches.examples) if problem.local.planned_steps(n)]
+        chosen = [i for i, steps in enumerate(batches.steps) if steps]
         return BlockPart(batches, masked, chosen, block.columns)
 
     def _batches(self, problem: Problem, jobs: Sequence[ClientJob]) -> ClientBatches:
