@@ -7,7 +7,6 @@ result therefore does not depend on the order of clients, the number of workers 
 from __future__ import annotations
 
 import hashlib
-import struct
 import threading
 
 import numpy as np
@@ -44,7 +43,7 @@ def permutation(n: int, *parts: int | str) -> NDArray[np.int64]:
     >>> bool((permutation(9, 0, "shuffle") == generator(0, "shuffle").permutation(9)).all())
     True
     """
-    words = _WORDS.unpack(_digest(parts))
+    words = np.frombuffer(_digest(parts), dtype="<u8")
     with _lock:
         _philox.state = {
             "bit_generator": "Philox",
@@ -57,8 +56,7 @@ def permutation(n: int, *parts: int | str) -> NDArray[np.int64]:
         return _reused.permutation(n)
 
 
-_WORDS = struct.Struct("<2Q")
-_ZEROS = (0, 0, 0, 0)
+_ZEROS = np.zeros(4, dtype=np.uint64)
 _philox = np.random.Philox(key=0)
 _reused = np.random.Generator(_philox)
 _lock = threading.Lock()

@@ -205,6 +205,7 @@ def initial_state(algorithm: Algorithm, x: Vector) -> State:
             "NamedTuple with x and the vectors that `sends` names",
             what="init",
         )
+    flatten(state)  # raises an error if the state cannot be stored
     return state
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -163,15 +163,20 @@ def _relative_error(expected: Tensor, actual: Tensor, smallest: float) -> Tensor
 
 
 class StackedModel:
-    """The model of one problem, evaluated for many parameter vectors at once."""
+    """The model of one problem, evaluated for many parameter vectors at once.
 
-    def __init__(self, problem: Problem, device: str) -> None:
+    With `separate_updates`, a step of SGD updates each parameter with operations of its own. A compiler can
+    then write the result without storing the gradient. Otherwise fewer operations are faster.
+    """
+
+    def __init__(self, problem: Problem, device: str, *, separate_updates: bool = False) -> None:
         module = build_module(problem)
         self.masks = DropoutMasks(copy.deepcopy(module))
         self.flat = Flat(module.to(device), problem.buffers)
         self.flat.train()
         fixed = {name: t.detach() for name, t in fixed_tensors(module).items()}
         self.objective = _Objective(problem, module)
+        self._separate_updates = separate_updates
         self._names = [f"module.{name}" for name in self.flat.names]
         self._fixed_names = [f"module.{name}" for name in fixed]
         self.fixed = tuple(fixed.values())  # inputs of every traced step, after those of the batch
@@ -204,12 +209,28 @@ class StackedModel:
         return [x, *rate, batch.inputs, batch.targets, batch.counts, *batch.masks, *self.fixed]
 
     def _sgd_step(self, x: Vector, eta_l: Tensor, *batch: Tensor) -> tuple[Tensor, ...]:
-        gradients, *rest = self._gradient(x, *batch)
-        return x - eta_l * gradients, *rest
+        if not self._separate_updates:
+            gradient, *rest = self._gradient(x, *batch)
+            return x - eta_l * gradient, *rest
+        gradients, present, statistics = self._gradients(x, *batch)
+        updated = [
+            part - eta_l * torch.where(present, g, 0)
+            for part, g in zip(torch.split(x, self.flat.sizes, dim=1), gradients, strict=True)
+        ]
+        return torch.cat(updated, dim=1), *statistics
 
-    def _gradient(
+    def _gradient(self, x: Vector, *batch: Tensor) -> tuple[Tensor, ...]:
+        gradients, present, statistics = self._gradients(x, *batch)
+        return torch.where(present, torch.cat(gradients, dim=1), 0), *statistics
+
+    def _gradients(
         self, x: Vector, inputs: Tensor, targets: Tensor, counts: Tensor, *others: Tensor
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[list[Tensor], Tensor, Sequence[Tensor]]:
+        """Return the gradient of each parameter, which clients have a batch, and the losses and errors.
+
+        A gradient has the shape (clients, size). A client without a batch must stay finite, whatever its
+        padding gives.
+        """
         split = len(others) - len(self.fixed)
         masks, fixed = others[:split], others[split:]
         shapes = [(len(x), *shape) for shape in self.flat.shapes]
@@ -217,10 +238,7 @@ class StackedModel:
         gradients, (_, statistics) = vmap(
             grad_and_value(self._call, has_aux=True), in_dims=(0, 0, 0, 0, 0, None)
         )(parameters, inputs, targets, counts, masks, fixed)
-        stacked = torch.cat([g.reshape(len(x), -1) for g in gradients], dim=1)
-        # A client without a batch must stay finite, whatever its padding gives.
-        present = (counts > 0)[:, None]
-        return torch.where(present, stacked, torch.zeros_like(stacked)), *statistics
+        return [g.reshape(len(x), -1) for g in gradients], (counts > 0)[:, None], statistics
 
     def _call(
         self,

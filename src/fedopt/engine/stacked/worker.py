@@ -126,7 +126,7 @@ class StackedWorker(Worker):
 
     @cached_property
     def _model(self) -> StackedModel:
-        return StackedModel(self._problem, self.device)
+        return StackedModel(self._problem, self.device, separate_updates=self._compiles)
 
     @cached_property
     def _steps(self) -> StackedSteps:
