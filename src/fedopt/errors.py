@@ -16,6 +16,7 @@
         Diverged           the updates are no longer finite: round, clients
         WorkerError        a worker process failed: client, round
         DiskError          a file cannot be written or the disk is full: path
+        CompileError       the compiler of executor `compiled` failed
         UploadError        a finished run could not be copied to its URL: url, path
     ResumeWarning          a resumed run has damaged files, or was started with another version
 
@@ -164,6 +165,10 @@ class DiskError(RunError):
     def __init__(self, message: str, *, path: Path | str | None = None) -> None:
         super().__init__(message)
         self.path = None if path is None else Path(path)
+
+
+class CompileError(RunError):
+    """The step of executor `compiled` could not be compiled."""
 
 
 class UploadError(RunError):

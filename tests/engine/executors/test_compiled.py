@@ -81,6 +81,28 @@ def test_missing_compiler_names_the_program(monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.program == "no-such-compiler"
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])  # processes compile
+def test_failing_compiler_ends_the_run(tmp_path: Path, workers: int) -> None:
+    """Training without the compiler would give another result on this machine than on others."""
+    compiler = tmp_path / "broken"
+    compiler.write_text("#!/bin/sh\nexit 1\n")
+    compiler.chmod(0o755)
+    words = ["run", "synthetic_lr", "--executor", "compiled", "--workers", str(workers), "--rounds", "1"]
+    settings = ["--set", "data.clients=40", "--set", "clients_per_round=40", "--set", "client.steps=1"]
+    environment = {**os.environ, "CXX": str(compiler), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "fedopt", *words, *settings, "--out", str(tmp_path / "run")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    failure = next(line for line in done.stderr.splitlines() if line.startswith("failed:"))
+    assert "--executor vectorised" in failure and "Traceback" not in done.stderr
+
+
 @pytest.mark.slow  # compiles twice without a cache
 @pytest.mark.skipif("CXX" in os.environ, reason="another compiler than g++ is used")
 def test_second_process_does_not_call_the_compiler(tmp_path: Path) -> None:

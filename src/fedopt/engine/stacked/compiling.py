@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from fedopt.cache import cache_directory
-from fedopt.errors import MissingProgram
+from fedopt.errors import CompileError, MissingProgram
 from fedopt.files import write_atomically
 
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
@@ -52,9 +52,20 @@ def compile_graph(
 ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
     """Return a function with the results of `graph` for a list of inputs with the layouts of `examples`."""
     file = _cache_directory() / f"step-{_key(graph, examples)}.so"
-    if not file.exists():
-        _compile(graph, examples, file)
-    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
+    try:
+        if not file.exists():
+            _compile(graph, examples, file)
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
+    except Exception as error:  # of the compiler, the cache directory or the loader
+        raise CompileError(
+            f"executor compiled could not compile a step ({_first_line(error)}); its code is written to "
+            f"{file.parent}, which XDG_CACHE_HOME or {_CACHE_VARIABLE} changes; use --executor vectorised "
+            "to train without a compiler"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _compile(graph: GraphModule, examples: Sequence[Tensor], file: Path) -> None:

@@ -38,6 +38,7 @@ from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batche
 from fedopt.engine.stacked.steps import StackedSteps
 from fedopt.engine.stacked.work import StackedWork
 from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker, one_line
+from fedopt.errors import CompileError
 from fedopt.models.capabilities import declares, has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
@@ -227,7 +228,7 @@ class StackedWorker(Worker):
                 for group, columns in self._group_blocks(blocks, trained):
                     pairs = [(blocks[i], parts[i]) for i in group]
                     results |= dict(zip(group, self._train_stack(pairs, columns), strict=True))
-        except NotStackable:
+        except (NotStackable, CompileError):  # the executor must not depend on the compiler
             raise
         except Exception as error:  # training one client names the client of an error
             raise NotStackable(one_line(error)) from error
