@@ -11,6 +11,7 @@ from fedopt.algorithms.base import Vector
 from fedopt.engine.stacked.batches import BlockBatches
 from fedopt.engine.stacked.compiling import compile_graph
 from fedopt.engine.stacked.model import StackedBatch, StackedModel, StepResult
+from fedopt.engine.stacked.products import sum_small_products
 
 _Step = Callable[[list[Tensor]], Sequence[Tensor]]
 
@@ -66,7 +67,10 @@ class StackedSteps:
         if not self._traces:
             return _with_list(self._model.function(eta_l))
         graph = self._model.trace(x, batch, eta_l)
-        return compile_graph(graph, arguments) if self._compiles else _with_list(graph)
+        if not self._compiles:
+            return _with_list(graph)
+        sum_small_products(graph)
+        return compile_graph(graph, arguments)
 
     def _grouped_gradient(self, x: Vector, batch: StackedBatch) -> StepResult:
         """Compute clients with the same number of examples together, without padding."""
