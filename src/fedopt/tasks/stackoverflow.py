@@ -145,13 +145,14 @@ def touched_words(examples: Arrays, vocabulary: int) -> tuple[NDArray[np.int64],
     Words outside the vocabulary stay outside, because they count in the size of a bag.
     """
     words, tags = examples
-    occurs = np.zeros(max(int(words.max(initial=0)), vocabulary) + 1, dtype=bool)
-    occurs[words] = True
+    indices = words.astype(np.intp)  # once; otherwise NumPy would convert the words in both lookups
+    occurs = np.zeros(max(int(indices.max(initial=0)), vocabulary) + 1, dtype=bool)
+    occurs[indices] = True
     rows = occurs[1 : vocabulary + 1].nonzero()[0]
     numbers = np.zeros(len(occurs), dtype=np.int64)
     numbers[rows + 1] = np.arange(1, len(rows) + 1)
     numbers[vocabulary + 1 :] = len(rows) + 1
-    return rows, (numbers[words], tags)
+    return rows, (numbers.take(indices), tags)
 
 
 SO_LR = Task(
