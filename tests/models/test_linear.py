@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedopt.models.linear import TagRegression
+from fedopt.models.linear import TagRegression, _stable_order
 
 
 def test_rows_of_words_take_the_step_worked_by_hand() -> None:
@@ -28,6 +28,12 @@ def test_rows_of_words_take_the_step_worked_by_hand() -> None:
     assert kernel is None and bias.item() == 6.0
     expected = torch.tensor([[1.0 - 0.25 * 3 * 2 / 3], [2.0], [4.0 - 0.25 * 2]])
     assert torch.allclose(model.kernel.detach(), expected)
+
+
+@pytest.mark.parametrize("limit", [3, 300, 70_000])  # numbers of 8, 16 and 32 bits
+def test_equal_rows_keep_their_order(limit: int) -> None:
+    numbers = torch.randint(limit, (1000,)) // 3
+    assert torch.equal(_stable_order(numbers, limit), torch.sort(numbers, stable=True).indices)
 
 
 def test_tag_regression_with_basic_operations_equals_sums_of_rows() -> None:
