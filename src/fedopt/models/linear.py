@@ -19,7 +19,7 @@ class TagRegression(nn.Module):
     """
 
     each_layer_once = updates_in_backward = zero_padded_inputs = True
-    rate: float | None = None  # while it is set, rows of the kernel are updated in the backward pass
+    rate: float | None = None  # while it is set, the backward pass updates kernel and bias
     _basic = False
 
     def __init__(self, *, vocabulary: int = 10_000, tags: int = 500) -> None:
@@ -41,20 +41,20 @@ class TagRegression(nn.Module):
         present = words > 0
         known = present & (words <= len(self.kernel))
         lengths = present.sum(1, keepdim=True).clamp(min=1)  # texts without words
-        return self._sums(words, known) / lengths + self.bias
-
-    def _sums(self, words: Tensor, known: Tensor) -> Tensor:
-        if self._basic:  # whole bags, (B, vocabulary)
-            empty = self.bias.new_zeros(len(words), 1 + len(self.kernel))
-            bags = empty.scatter_add(
-                1, words * known, known.to(empty.dtype)
-            )  # unknown words add 0 to column 0
-            return bags[:, 1:] @ self.kernel
+        if self._basic:
+            return self._whole_bags(words, known) @ self.kernel / lengths + self.bias
         rows, counts = words.masked_select(known) - 1, known.sum(1)
-        if self.rate is not None and torch.is_grad_enabled():
-            out: Tensor = _SelfUpdatingRows.apply(self.kernel, rows, counts, self.rate)  # type: ignore[no-untyped-call]
-            return out
-        return _bags(self.kernel, rows, counts)
+        if self.rate is None or not torch.is_grad_enabled():
+            return _bags(self.kernel, rows, counts) / lengths + self.bias
+        out: Tensor = _SelfUpdatingRegression.apply(  # type: ignore[no-untyped-call]
+            self.kernel, self.bias, rows, counts, lengths, self.rate
+        )
+        return out
+
+    def _whole_bags(self, words: Tensor, known: Tensor) -> Tensor:  # (B, vocabulary)
+        empty = self.bias.new_zeros(len(words), 1 + len(self.kernel))
+        # Unknown words add 0 to column 0.
+        return empty.scatter_add(1, words * known, known.to(empty.dtype))[:, 1:]
 
 
 def _bags(table: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
@@ -62,26 +62,31 @@ def _bags(table: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
     return F.embedding_bag(rows, table, counts.cumsum(0) - counts, mode="sum")
 
 
-class _SelfUpdatingRows(torch.autograd.Function):
-    """The sums of `_bags`. `backward` updates the rows that occur in the batch.
+class _SelfUpdatingRegression(torch.autograd.Function):
+    """The outputs of `TagRegression`. `backward` updates the bias and the rows that occur in the batch.
 
     The gradient of a row is the sum of the outer gradient over the texts that contain the word.
     """
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, rows: Tensor, counts: Tensor, rate: float) -> Tensor:
-        ctx.save_for_backward(table, rows, counts)
+    def forward(
+        ctx: Any, table: Tensor, bias: Tensor, rows: Tensor, counts: Tensor, lengths: Tensor, rate: float
+    ) -> Tensor:
+        ctx.save_for_backward(table, bias, rows, counts, lengths)
         ctx.rate = rate
-        return _bags(table, rows, counts)
+        sums = _bags(table.detach(), rows, counts)  # detached: torch prepares no gradient
+        return sums / lengths + bias
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
-        table, rows, counts = ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+        table, bias, rows, counts, lengths = ctx.saved_tensors
+        outer: Tensor = gradients[0]
+        bias.sub_(outer.sum(0), alpha=ctx.rate)
         order = _stable_order(rows, len(table))
         texts = torch.repeat_interleave(counts)[order]
         touched, occurrences = torch.unique_consecutive(rows[order], return_counts=True)
-        table.index_add_(0, touched, _bags(gradients[0], texts, occurrences), alpha=-ctx.rate)
-        return None, None, None, None
+        table.index_add_(0, touched, _bags(outer / lengths, texts, occurrences), alpha=-ctx.rate)
+        return (None,) * 6
 
 
 def _stable_order(numbers: Tensor, limit: int) -> Tensor:
