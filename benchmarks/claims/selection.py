@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from claims.results import Results
 from fedopt.analysis.heatmap import RateGrid, RateTrial, find_grids
@@ -10,9 +11,17 @@ from fedopt.runs.records import RunRecord
 
 
 def joined_records(results: Results, names: Sequence[str]) -> list[RunRecord]:
-    """Return the runs of several entries that share a directory, each once."""
+    """Return the runs of several entries that share a directory, each once.
+
+    Runs of one grid may have been made on several machines. The checksum of imported data is left out,
+    because it depended on the version of fedopt until 2026-11-17.
+    """
     records = {record.path: record for name in names if name in results for record in results[name].records}
-    return list(records.values())
+    return [record._replace(config=_without_checksum(record.config)) for record in records.values()]
+
+
+def _without_checksum(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key != "data.manifest"}
 
 
 def method_grids(records: Sequence[RunRecord]) -> dict[str, RateGrid]:

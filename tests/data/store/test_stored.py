@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import time
@@ -13,6 +14,7 @@ import pytest
 from smallstores import write_small_store
 
 from fedopt.data.store import Ragged, open_store, write_store
+from fedopt.data.store.stored import manifest_checksum
 from fedopt.errors import DataError, UnknownName
 
 
@@ -138,3 +140,19 @@ def test_unknown_name_is_rejected(tmp_path: Path, kind: str) -> None:
     with pytest.raises(UnknownName) as caught:
         {"split": store.split, "text": store.text, "column": store.split("train").column}[kind]("tset")
     assert caught.value.name == "tset" and caught.value.kind.startswith(kind)
+
+
+def test_checksum_depends_on_the_files_and_not_on_the_version_of_fedopt(tmp_path: Path) -> None:
+    """The same files that a newer version imports belong to the same comparison."""
+    store = tmp_path / "store"
+    write_small_store(store)
+    file = store / "manifest.json"
+    manifest = json.loads(file.read_text())
+    checksums = []
+    for version, name in [("0.1.0", "a"), ("0.3.0", "a"), ("0.3.0", "b")]:
+        file.write_text(json.dumps({**manifest, "fedopt": version, "name": name}, indent=1))
+        checksums.append(manifest_checksum(store))
+    assert checksums[0] == checksums[1] != checksums[2]
+    file.write_text(json.dumps({**manifest, "fedopt": "0.1.0"}, indent=1))
+    # Runs of 0.1.0 have recorded the checksum of the whole file.
+    assert manifest_checksum(store) == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"

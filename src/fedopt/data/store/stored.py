@@ -13,6 +13,7 @@ cache of the operating system.
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ from fedopt.data.store.manifest import read_manifest
 from fedopt.data.store.remote_store import download_store
 from fedopt.errors import DataError, unknown
 from fedopt.remote.location import StrPath, parse_location
+
+_VERSION = re.compile(rb'"fedopt": "[^"]*"')
 
 
 @dataclass(frozen=True)
@@ -200,12 +203,14 @@ def is_store(directory: Path) -> bool:
 def manifest_checksum(source: StrPath) -> str | None:
     """Return the checksum of a store's manifest, which lists all files; None if there is no store.
 
-    `source` is a directory or a URL.
+    The version of fedopt that imported the data does not count. `source` is a directory or a URL.
     """
     directory = local_directory(source)
     if not is_store(directory):
         return None
-    return "sha256:" + hashlib.sha256((directory / MANIFEST).read_bytes()).hexdigest()
+    # With the first version, the checksums in runs of 0.1.0 stay valid.
+    content = _VERSION.sub(b'"fedopt": "0.1.0"', (directory / MANIFEST).read_bytes(), count=1)
+    return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
 def open_store(source: StrPath) -> Store:
