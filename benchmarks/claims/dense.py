@@ -62,8 +62,13 @@ def at_least_as_good(results: Results) -> Section:
         "Shakespeare, 1,500 rounds": _judged(long),
         "digits, round 200": _judged(digits, "last"),
         "characters, synthetic, 300 rounds": _judged(characters),
+        "autoencoder of digits, 1,000 rounds": rules.judge_errors(_means(autoencoder), JUDGED),
     }
-    panels = {"Shakespeare, real text": text, "digits, real handwriting": digits}
+    panels = {
+        "Shakespeare, real text": text,
+        "digits, real handwriting": digits,
+        "autoencoder of digits": autoencoder,
+    }
     tables = {
         "text": markdown.table(
             ["", "paper", "round 100", "round 300", "225 to 300", "1,425 to 1,500"], text_rows
@@ -93,6 +98,11 @@ def _judged(runs: Runs, name: str = "value") -> rules.Verdict:
     best = max(known, key=lambda method: known[method].mean)
     gaps = {method: difference(runs.get(method, []), runs[best], name) for method in JUDGED}
     return rules.judge_at_least_as_good(gaps, best)
+
+
+def _means(runs: Runs) -> dict[str, float]:
+    means = {method: mean_interval(records) for method, records in runs.items()}
+    return {method: interval.mean for method, interval in means.items() if interval is not None}
 
 
 def _paper(task: str, method: str) -> str:

@@ -35,7 +35,8 @@ def draw_curves(title: str, panels: Mapping[str, Curves], styles: Mapping[str, A
             style = dict((styles or {}).get(label) or plotting.LINE_STYLES[label])
             _draw_band(axis, records, style)
             shown[label] = style
-            axis.set_ylabel(f"{metric_unit(records[0].metric).name} %")
+            unit = metric_unit(records[0].metric)
+            axis.set_ylabel(unit.name + unit.suffix)
     handles = [
         Line2D([], [], label=METHOD_NAMES.get(label, label), **style) for label, style in shown.items()
     ]

@@ -48,6 +48,16 @@ def test_half_a_point_behind_is_at_least_as_good(difference: Interval | None, st
 
 
 @pytest.mark.parametrize(
+    ("fedyogi", "status"),
+    [(0.0010, rules.WEAKER), (0.0020, rules.WEAKER), (0.0022, rules.NOT_SHOWN), (None, rules.NOT_RUN)],
+)
+def test_error_may_be_five_percent_larger(fedyogi: float | None, status: str) -> None:
+    errors = {"fedadam": 0.001, "fedyogi": fedyogi, "fedavgm": 0.002, "fedavg": 0.006}
+    known = {method: error for method, error in errors.items() if error is not None}
+    assert rules.judge_errors(known, ("fedadam", "fedyogi")).status == status
+
+
+@pytest.mark.parametrize(
     ("difference", "status"),
     [
         (seeds(-0.02, 0.01), rules.HOLDS),
