@@ -121,6 +121,10 @@ def robustness_to_tau(results: Results) -> Section:
     for sweeps in (TAG_TAUS, LONG_TAG_TAUS, TEXT_TAUS):
         grids = sweeps.grids(results)
         best = {m: _best_by_tau(sweeps, grids[m]) for m in ADAPTIVE if m in grids}
+        if not best:
+            tables[sweeps.name] = ""
+            verdicts[sweeps.data] = rules.not_run("values of tau", 0, len(TAUS))
+            continue
         rows = [
             [
                 METHOD_NAMES[m],
