@@ -37,6 +37,10 @@ def test_equal_rows_keep_their_order(limit: int) -> None:
     assert torch.equal(_stable_order(numbers, limit), torch.sort(numbers, stable=True).indices)
 
 
+def test_rows_on_another_device_stay_there() -> None:
+    assert _stable_order(torch.empty(5, dtype=torch.int64, device="meta"), 10).device.type == "meta"
+
+
 def test_tag_regression_with_basic_operations_equals_sums_of_rows() -> None:
     model = TagRegression(vocabulary=6, tags=4).double()
     words = torch.tensor([[1, 6, 6, 0], [7, 2, 0, 0], [9, 0, 0, 0], [0, 0, 0, 0]])  # 7 and 9 are unknown

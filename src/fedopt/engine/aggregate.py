@@ -43,7 +43,7 @@ class BlockSum:
 
     @classmethod
     def from_vectors(cls, sums: Sequence[Vector], weight: float, count: int) -> BlockSum:
-        """Return a block whose weighted sums have been computed. It changes these vectors."""
+        """Return a block whose weighted sums have been computed. It adds to these vectors in place."""
         block = cls()
         if count:
             block._sums = _DenseSum(sums)

@@ -92,7 +92,9 @@ class _SelfUpdatingRegression(torch.autograd.Function):
 def _stable_order(numbers: Tensor, limit: int) -> Tensor:
     """Return the order that sorts `numbers`, which are below `limit`. Equal numbers keep their order.
 
-    NumPy sorts numbers of 16 bits by their digits, in a quarter of the time of `torch.sort`.
+    NumPy sorts numbers of 16 bits by their digits, in a third of the time of `torch.sort`.
     """
+    if numbers.device.type != "cpu":
+        return torch.sort(numbers, stable=True).indices
     short = numbers.numpy().astype(np.min_scalar_type(limit))
     return torch.from_numpy(np.argsort(short, kind="stable"))

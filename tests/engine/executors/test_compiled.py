@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import small
+import torch
+from torch import nn
 from training import assert_same_cohort, train_cohort
 from typed import fedopt as command
 
@@ -38,6 +41,40 @@ def test_compiled_clients_equal_serial(algorithm: str) -> None:
     assert len({report.steps for report in actual.reports}) > 2
     assert_same_cohort(expected, actual, 1e-5)
     assert len(executor._worker._steps._built) == 1
+
+
+class _Exponential(nn.Module):
+    """Compiled code calls the matrix exponential through torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(small.FEATURES, 4), nn.Linear(4, small.CLASSES)
+        self.matrix = nn.Parameter(torch.eye(4) / 4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.outer(self.inner(inputs) @ torch.linalg.matrix_exp(self.matrix))
+
+
+class _Imaginary(nn.Module):
+    """TorchInductor does not compile products with complex numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(small.FEATURES, small.CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.linear(inputs)
+        return (torch.complex(outputs, outputs) * 1j).real
+
+
+@pytest.mark.parametrize("model", [_Exponential, _Imaginary])
+def test_unusual_operations_train_as_on_serial(model: type[nn.Module]) -> None:
+    """The second model is trained one client after the other, on every machine."""
+    executor = Vectorised(compiles=True)
+    problem = replace(small.problem({"client.batch_size": 8}), model=model)
+    expected, actual = (train_cohort(one, problem, range(4), 0.1) for one in (Serial(), executor))
+    assert_same_cohort(expected, actual, 1e-5)
+    assert bool(executor.fallback_reason) == (model is _Imaginary)
 
 
 def test_compiled_run_records_its_executor_and_resumes(tmp_path: Path) -> None:

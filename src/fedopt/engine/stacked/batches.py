@@ -159,8 +159,8 @@ class GatheredBatches:
     ) -> BlockBatches:
         """Gather a number of steps for each client. `order` returns the rows of client i in an epoch.
 
-        Padded rows and steps repeat the first row of a batch and of a client. A column without a client
-        repeats the first row of all.
+        A padded row repeats the first row of its batch, and a padded step the first row of its client. A
+        column without a client repeats the first row of all.
         """
         most, width, size = max(steps), self._width, self._problem.local.batch_size
         index = np.empty((columns, most * width), dtype=np.int64)

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from fedopt.cache import cache_directory
-from fedopt.errors import CompileError, MissingProgram
-from fedopt.files import write_atomically
+from fedopt.errors import CompileError, FedoptError, MissingProgram
+from fedopt.files import temporary_directory, write_atomically
 
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 # One thread, as everywhere. Autotuning would choose code by time, so that results would vary.
@@ -50,39 +50,64 @@ def _compiler() -> str:
 def compile_graph(
     graph: GraphModule, examples: Sequence[Tensor]
 ) -> Callable[[list[Tensor]], Sequence[Tensor]]:
-    """Return a function with the results of `graph` for a list of inputs with the layouts of `examples`."""
+    """Return `graph` as compiled code. It takes a list of tensors with the shapes and strides of `examples`.
+
+    An error of the compiler program or the disk is a `CompileError`: another machine may not have it. Other
+    errors depend on the graph only.
+    """
     file = _cache_directory() / f"step-{_key(graph, examples)}.so"
+    if not file.exists():
+        try:
+            with temporary_directory(file) as scratch:  # processes that start together compile once
+                if not file.exists():
+                    _compile(graph, examples, file, scratch)
+        except Exception as error:
+            if _depends_on_machine(error):
+                raise CompileError(
+                    f"executor compiled could not compile a step ({_first_line(error)}); compiled code is "
+                    f"stored in {file.parent}, and XDG_CACHE_HOME selects another directory; --executor "
+                    "vectorised needs no compiler"
+                ) from error
+            raise
     try:
-        if not file.exists():
-            _compile(graph, examples, file)
         return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
-    except Exception as error:  # of the compiler, the cache directory or the loader
+    except RuntimeError as error:
         raise CompileError(
-            f"executor compiled could not compile a step ({_first_line(error)}); its code is written to "
-            f"{file.parent}, which XDG_CACHE_HOME or {_CACHE_VARIABLE} changes; use --executor vectorised "
-            "to train without a compiler"
+            f"compiled code cannot be loaded ({_first_line(error)}); delete {file} and run the command again"
         ) from error
+
+
+def _depends_on_machine(error: BaseException) -> bool:
+    from torch._inductor.exc import CppCompileError, InvalidCxxCompiler
+
+    cause = getattr(error, "inner_exception", error.__cause__)  # TorchInductor wraps its errors
+    kinds = (OSError, FedoptError, CppCompileError, InvalidCxxCompiler)
+    return isinstance(error, kinds) or (cause is not None and _depends_on_machine(cause))
 
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _compile(graph: GraphModule, examples: Sequence[Tensor], file: Path) -> None:
+def _compile(graph: GraphModule, examples: Sequence[Tensor], file: Path, scratch: Path) -> None:
     import torch._inductor
 
     for node in graph.graph.nodes:
         node.meta.clear()  # values of the trace, which the compiler computes again
-    with _write_to(file.parent), _without_messages(), torch.no_grad():
-        library = torch._inductor.aot_compile(graph, tuple(examples), options=_OPTIONS)
-    write_atomically(file, Path(str(library)).read_bytes())
+    with _write_to(scratch), _without_messages(), torch.no_grad():
+        library = Path(str(torch._inductor.aot_compile(graph, tuple(examples), options=_OPTIONS)))
+    calls = library.with_suffix(".json")  # of operations that compiled code calls through torch
+    if calls.exists():
+        write_atomically(file.with_suffix(".json"), calls.read_bytes())
+    write_atomically(file, library.read_bytes())  # last, because its existence means that all is stored
 
 
 def _key(graph: GraphModule, examples: Sequence[Tensor]) -> str:
     """Return a checksum of everything that the compiled code depends on."""
-    processor = {name: value for name, value in torch.cpu.get_capabilities().items() if value is True}
+    processor = [item for item in torch.cpu.get_capabilities().items() if item[1]]
     layouts = [(a.shape, a.stride(), a.dtype) for a in examples]
-    parts = [torch.__version__, _compiler(), sorted(_OPTIONS.items()), sorted(processor), layouts]
+    level = os.environ.get("ATEN_CPU_CAPABILITY")  # restricts the instructions
+    parts = [torch.__version__, _compiler(), sorted(_OPTIONS.items()), sorted(processor), level, layouts]
     digest = hashlib.sha256(repr(parts).encode())
     for module in graph.modules():
         digest.update(str(getattr(module, "code", "")).encode())
@@ -106,7 +131,6 @@ def _cache_directory() -> Path:
 @contextmanager
 def _write_to(directory: Path) -> Iterator[None]:
     """Set the directory of the compiler's files."""
-    directory.mkdir(parents=True, exist_ok=True)
     before = os.environ.get(_CACHE_VARIABLE)
     os.environ[_CACHE_VARIABLE] = str(directory)
     try:

@@ -56,7 +56,7 @@ class StackedSteps:
         self, x: Vector, batch: StackedBatch, eta_l: Tensor | None, arguments: Sequence[Tensor]
     ) -> _Step:
         """Return the step for arguments of these shapes."""
-        key = (eta_l is None, *((a.shape, a.dtype) for a in arguments))
+        key = (eta_l is None, *((a.shape, a.stride(), a.dtype) for a in arguments))
         if key not in self._built:
             self._built[key] = self._build(x, batch, eta_l, arguments)
         return self._built[key]

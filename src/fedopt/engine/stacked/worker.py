@@ -228,7 +228,7 @@ class StackedWorker(Worker):
                 for group, columns in self._group_blocks(blocks, trained):
                     pairs = [(blocks[i], parts[i]) for i in group]
                     results |= dict(zip(group, self._train_stack(pairs, columns), strict=True))
-        except (NotStackable, CompileError):  # the executor must not depend on the compiler
+        except (NotStackable, CompileError):  # training without the compiler would give another result
             raise
         except Exception as error:  # training one client names the client of an error
             raise NotStackable(one_line(error)) from error
