@@ -28,7 +28,11 @@ def load_baselines() -> dict[str, float]:
 def store_baselines(work: Path) -> Path:
     """Compute the results and write them to the file."""
     stores = work / "data"
-    found = {"tags": _frequent_tags(stores / "so"), "digits": _frequent_digit(stores / "digits")}
+    found = {
+        "tags": _frequent_tags(stores / "so"),
+        "digits": _frequent_digit(stores / "digits"),
+        "images": _mean_image(stores / "digits"),
+    }
     write_atomically(FILE, json.dumps({name: round(value, 5) for name, value in found.items()}) + "\n")
     return FILE
 
@@ -37,18 +41,18 @@ def _frequent_tags(store: Path) -> float:
     """Return recall at 5 on the test set if the five most frequent tags of the training set are predicted."""
     federation = TASKS["so_lr"].federation(str(store))
     clients = range(len(federation.train.ids))
-    counts = torch.stack([_tags(federation.train, client).sum(0) for client in clients]).sum(0)
+    counts = torch.stack([_targets("so_lr", federation.train, client).sum(0) for client in clients]).sum(0)
     found = total = 0.0
     for client in range(len(federation.test.ids)):
-        targets = _tags(federation.test, client)
+        targets = _targets("so_lr", federation.test, client)
         hits, present = recall_at_5(counts.expand_as(targets).float(), targets)
         found, total = found + float(hits.sum()), total + float(present.sum())
     return found / total
 
 
-def _tags(split: Split, client: int) -> Tensor:
-    examples = tuple(torch.as_tensor(array) for array in split.client(client))
-    targets = TASKS["so_lr"].prepare(examples, None)[1]
+def _targets(task: str, split: Split, client: int) -> Tensor:
+    examples = tuple(torch.tensor(array) for array in split.client(client))
+    targets = TASKS[task].prepare(examples, None)[1]
     assert isinstance(targets, Tensor)
     return targets
 
@@ -61,6 +65,16 @@ def _frequent_digit(store: Path) -> float:
         for split in (federation.train, federation.test)
     ]
     return float(counts[1][counts[0].argmax()] / counts[1].sum())
+
+
+def _mean_image(store: Path) -> float:
+    """Return the mean squared error per pixel if every test digit is replaced by the mean training digit."""
+    federation = TASKS["emnist_ae"].federation(str(store))
+    train, test = (
+        torch.cat([_targets("emnist_ae", split, client) for client in range(len(split.ids))]).double()
+        for split in (federation.train, federation.test)
+    )
+    return float((test - train.mean(0)).square().mean())
 
 
 def _digit_counts(split: Split, client: int) -> Tensor:

@@ -328,6 +328,7 @@ def _repeatability() -> list[Entry]:
 def _later() -> list[Entry]:
     return [
         *_autoencoder(),
+        *_autoencoder_rates(),
         *_digit_grids(),
         *_shakespeare_tau(),
         *_characters(),
@@ -338,14 +339,35 @@ def _later() -> list[Entry]:
 
 def _autoencoder() -> list[Entry]:
     settings = _sets({"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
+    names = {f"autoencoder/{method}-0": (method, []) for method in METHODS}
+    # The best server rate of `_autoencoder_rates`.
+    names |= {"autoencoder/tuned/fedyogi": ("fedyogi", ["--set", "server.lr=0.01"])}
     return [
         Entry(
-            f"autoencoder/{method}-0",
+            name,
             ("run", "emnist_ae", "--algorithm", method, "--rounds", "1000", "--data", "data/digits")
-            + ("--executor", "serial", *settings),
+            + ("--executor", "serial", *rates, *settings),
             240,
         )
-        for method in METHODS
+        for name, (method, rates) in names.items()
+    ]
+
+
+def _autoencoder_rates() -> list[Entry]:
+    """Other rates and the authors' mathematics: with the paper's rates FedAdam and FedYogi do not learn."""
+    settings = _sets({"eval.every": 50, "eval.last_every": 50, "eval.sample": 2000, "checkpoint.every": 200})
+    options = ("--rounds", "200", "--data", "data/digits", "--workers", "1", *settings)
+    grids = {
+        "rates": ("--grid", "client_lr=0:1:1, server_lr=-3:-2:0.5, tau=-3"),
+        "as_run": ("--grid", "client_lr=1, server_lr=-2.5|-1.5, tau=-3", "--set", "variant=as_run"),
+    }
+    return [
+        Entry(
+            f"autoencoder/{name}",
+            ("sweep", "emnist_ae", "--algorithm", "fedyogi", *grid, *options),
+            120,
+        )
+        for name, grid in grids.items()
     ]
 
 
