@@ -7,16 +7,12 @@ clients are revisited as often as those of `few`.
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 from torch import nn
 
 import fedopt
+from claims.digit_data import load_digits
 from fedopt.tasks.base import Task
 
-STORE = Path("data/digits")  # relative to the working directory of the claims
 FEW, MANY = 20, 2000
 POPULATIONS = {  # clients and digits per client, by the name of the task
     "few": (FEW, 3000),
@@ -43,7 +39,7 @@ def many() -> Task:
 
 def _task(divided: int, used: int) -> Task:
     """Divide the digits among clients, of which the first ones are used."""
-    train, test = _digits("train"), _digits("test")
+    train, test = load_digits("train"), load_digits("test")
     parts = fedopt.partition.by_label(train[1], divided, LABELS_PER_CLIENT, seed=0)
     clients = fedopt.federate(train, parts[:used])
     return fedopt.own_task(_logistic_regression, nn.functional.cross_entropy, clients, test)
@@ -51,8 +47,3 @@ def _task(divided: int, used: int) -> Task:
 
 def _logistic_regression() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(28 * 28, 10))
-
-
-def _digits(split: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    pixels, labels = np.load(STORE / split / "pixels.npy"), np.load(STORE / split / "label.npy")
-    return 1 - pixels.astype(np.float32) / 255, labels  # ink is 1

@@ -8,9 +8,9 @@ long runs use the rates that the grids selected.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from claims import label_skew
+from claims import label_skew, writers_plan
+from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.selection import best_points
 from fedopt.analysis.heatmap import RateTrial, log10
@@ -21,46 +21,6 @@ BEST_POINTS = 3  # of each method, that run at full length
 GRID = "so_lr/grid"  # heat maps of client and server rate
 TAU = "so_lr/tau"
 TUNING_ROUNDS, FULL_ROUNDS = 300, 1500
-
-IMPORTS = {  # commands that prepare the real data; PATH is the directory of the downloaded files
-    "data/so": "fedopt data import stackoverflow PATH --to data/so",
-    "data/shakespeare": "fedopt data import shakespeare PATH --to data/shakespeare",
-    "data/digits": "fedopt data import emnist PATH --to data/digits",
-}
-
-
-class Entry(NamedTuple):
-    """One command, and the directory and the result file that belong to it."""
-
-    name: str  # of the result file; also of the directory, unless `directory` is given
-    arguments: tuple[str, ...]  # of fedopt, without --out
-    cpu_minutes: float  # the limit of CPU time of each process of the command
-    directory: str = ""
-    own_data: str = ""  # the store that a task of the claims reads; others name theirs with --data
-    kill_at: int = 0  # the round after which the process is killed once, to be resumed; 0: never
-
-    @property
-    def out(self) -> str:
-        """The directory that the command writes, relative to the working directory."""
-        return f"runs/{self.directory or self.name}"
-
-    @property
-    def data(self) -> str | None:
-        """The store of real data that the command needs; None for synthetic data."""
-        value = self.own_data or _option(self.arguments, "--data")
-        return value if value in IMPORTS else None
-
-    def command(self, out: str = "") -> list[str]:
-        """Return the command, with its own or another directory."""
-        return ["fedopt", *self.arguments, "--out", out or self.out]
-
-
-def _option(arguments: Sequence[str], name: str) -> str | None:
-    return arguments[arguments.index(name) + 1] if name in arguments else None
-
-
-def _sets(settings: Mapping[str, object]) -> list[str]:
-    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
 def plan_entries(results: Results) -> list[Entry]:
@@ -76,6 +36,8 @@ def plan_entries(results: Results) -> list[Entry]:
         *_digits((0,)),
         *_shakespeare(),
         *_so_lr_synthetic(),
+        *writers_plan.tuning_entries(),
+        *writers_plan.full_length_entries(results),
         *_so_lr_long_taus(),
         *_so_lr_full_length(results, range(1, BEST_POINTS)),
         *_decay((0,)),
@@ -99,7 +61,7 @@ def _so_lr_sweep(name: str, methods: Iterable[str], grid: str, extra: Sequence[s
     arguments = ["sweep", "so_lr", "--algorithm", ",".join(methods), "--grid", grid]
     arguments += ["--rounds", str(TUNING_ROUNDS), "--data", "data/so", "--workers", "1"]
     directory = GRID if name.startswith((GRID, TAU)) else name  # these grids share their trials
-    return Entry(name, (*arguments, *extra, *_sets(_SO_TRIAL)), 240, directory)
+    return Entry(name, (*arguments, *extra, *set_options(_SO_TRIAL)), 240, directory)
 
 
 def _so_lr_grids() -> list[Entry]:
@@ -156,13 +118,15 @@ def _so_lr_full(method: str, trial: RateTrial) -> Entry:
     settings |= {} if trial.tau is None else {"server.tau": trial.tau}
     settings |= {**_SO_EVALUATION, "checkpoint.every": 500, "checkpoint.keep": 1}
     arguments = ["run", "so_lr", "--algorithm", method, "--rounds", str(FULL_ROUNDS), "--seeds", f"0:{SEEDS}"]
-    arguments += ["--data", "data/so", "--executor", "serial", *_sets(settings)]
+    arguments += ["--data", "data/so", "--executor", "serial", *set_options(settings)]
     return Entry(f"so_lr/full/{method}_{name}", tuple(arguments), 60)
 
 
 def _so_lr_synthetic() -> list[Entry]:
     """The paper's rates on the synthetic twin."""
-    settings = _sets({"eval.every": 50, "eval.last_every": 25, "checkpoint.every": 100, "checkpoint.keep": 1})
+    settings = set_options(
+        {"eval.every": 50, "eval.last_every": 25, "checkpoint.every": 100, "checkpoint.keep": 1}
+    )
     return [
         Entry(
             f"so_lr/synthetic/{method}",
@@ -185,7 +149,7 @@ def _shakespeare_run(
     arguments = ["run", "shakespeare", "--algorithm", method, "--rounds", str(rounds)]
     arguments += ["--seed", str(seed)] if seed else []
     arguments += ["--data", "data/shakespeare", "--executor", "serial", *extra]
-    arguments += _sets(_SHAKESPEARE_EVALUATION)
+    arguments += set_options(_SHAKESPEARE_EVALUATION)
     return Entry(name, tuple(arguments), 0.1 * rounds + 30, directory)
 
 
@@ -217,7 +181,7 @@ _CHARACTERS = {"eval.every": 25, "eval.last_every": 25, "eval.sample": 2000}
 
 def _digits_run(name: str, method: str, rounds: int, settings: Mapping[str, object], seed: int = 0) -> Entry:
     arguments = ["run", "emnist_cr", "--algorithm", method, "--rounds", str(rounds), "--seed", str(seed)]
-    arguments += ["--data", "data/digits", "--executor", "serial", *_sets({**_DIGITS, **settings})]
+    arguments += ["--data", "data/digits", "--executor", "serial", *set_options({**_DIGITS, **settings})]
     return Entry(name, tuple(arguments), 60)
 
 
@@ -229,7 +193,7 @@ def _digits(seeds: Iterable[int]) -> list[Entry]:
 
 def _characters_run(name: str, method: str, settings: Mapping[str, object]) -> Entry:
     arguments = ["run", "emnist_cr", "--algorithm", method, "--rounds", "300", "--executor", "serial"]
-    return Entry(name, (*arguments, *_sets({**_CHARACTERS, **settings})), 120)
+    return Entry(name, (*arguments, *set_options({**_CHARACTERS, **settings})), 120)
 
 
 def _characters() -> list[Entry]:
@@ -271,7 +235,9 @@ def _characters_decay() -> list[Entry]:
 
 def _scaffold() -> list[Entry]:
     """Both methods on few clients, which are revisited every second round, and on many."""
-    settings = _sets({"client.steps": 50, "client.batch_size": 20, "eval.every": 20, "eval.last_every": 20})
+    settings = set_options(
+        {"client.steps": 50, "client.batch_size": 20, "eval.every": 20, "eval.last_every": 20}
+    )
     return [
         Entry(
             f"scaffold/{name}",
@@ -289,7 +255,7 @@ def _scaffold_on_writers() -> list[Entry]:
     """Digits by writer with smaller client rates: with FedAvg's rate SCAFFOLD diverges."""
     arguments = ["sweep", "emnist_cr", "--algorithm", "fedavg,scaffold", "--rounds", "200"]
     arguments += ["--grid", "client_lr=-2:-1:0.5, server_lr=0", "--data", "data/digits", "--workers", "1"]
-    return [Entry("scaffold/writers", (*arguments, *_sets(_DIGITS)), 120)]
+    return [Entry("scaffold/writers", (*arguments, *set_options(_DIGITS)), 120)]
 
 
 # -- repeatability
@@ -309,7 +275,7 @@ REPEATED_WITH = {
 
 def _repeatability() -> list[Entry]:
     """The same run with other numbers of workers, and after a kill. Results must be identical to the bit."""
-    settings = _sets({"eval.sample": 200, "checkpoint.every": 2})
+    settings = set_options({"eval.sample": 200, "checkpoint.every": 2})
     return [
         Entry(
             f"repeat/{case}/{name.replace(' ', '_')}",
@@ -329,7 +295,6 @@ def _later() -> list[Entry]:
     return [
         *_autoencoder(),
         *_autoencoder_rates(),
-        *_digit_grids(),
         *_shakespeare_tau(),
         *_characters(),
         *_characters_decay(),
@@ -338,7 +303,7 @@ def _later() -> list[Entry]:
 
 
 def _autoencoder() -> list[Entry]:
-    settings = _sets({"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
+    settings = set_options({"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
     names = {f"autoencoder/{method}-0": (method, []) for method in METHODS}
     # The best server rate of `_autoencoder_rates`.
     names |= {"autoencoder/tuned/fedyogi": ("fedyogi", ["--set", "server.lr=0.01"])}
@@ -354,35 +319,30 @@ def _autoencoder() -> list[Entry]:
 
 
 def _autoencoder_rates() -> list[Entry]:
-    """Other rates and the authors' mathematics: with the paper's rates FedAdam and FedYogi do not learn."""
-    settings = _sets({"eval.every": 50, "eval.last_every": 50, "eval.sample": 2000, "checkpoint.every": 200})
+    """Why FedAdam and FedYogi do not learn with the paper's rates: rates, mathematics, local steps."""
+    settings = set_options(
+        {"eval.every": 50, "eval.last_every": 50, "eval.sample": 2000, "checkpoint.every": 200}
+    )
     options = ("--rounds", "200", "--data", "data/digits", "--workers", "1", *settings)
     grids = {
-        "rates": ("--grid", "client_lr=0:1:1, server_lr=-3:-2:0.5, tau=-3"),
-        "as_run": ("--grid", "client_lr=1, server_lr=-2.5|-1.5, tau=-3", "--set", "variant=as_run"),
+        "rates": ("fedyogi", "--grid", "client_lr=0:1:1, server_lr=-3:-2:0.5, tau=-3"),
+        "as_run": (
+            "fedyogi",
+            "--grid",
+            "client_lr=1, server_lr=-2.5|-1.5, tau=-3",
+            "--set",
+            "variant=as_run",
+        ),
+        "fedadam_rates": ("fedadam", "--grid", "client_lr=1, server_lr=-2.5:-1.5:0.5, tau=-3"),
+        # Writers of the paper have about 200 images, ours 111: two epochs give as many steps.
+        "two_epochs": (
+            *("fedadam,fedyogi", "--grid", "client_lr=1, server_lr=-2|-1.5, tau=-3"),
+            *("--set", "client.epochs=2"),
+        ),
     }
     return [
-        Entry(
-            f"autoencoder/{name}",
-            ("sweep", "emnist_ae", "--algorithm", "fedyogi", *grid, *options),
-            120,
-        )
+        Entry(f"autoencoder/{name}", ("sweep", "emnist_ae", "--algorithm", *grid, *options), 120)
         for name, grid in grids.items()
-    ]
-
-
-def _digit_grids() -> list[Entry]:
-    """Heat maps of 30 rounds. All methods have the same points."""
-    settings = _sets({**_DIGITS, "eval.every": 30, "eval.last_every": 30, "checkpoint.every": 30})
-    grid = "client_lr=-2:-0.5:0.5, server_lr=-2.5|-1|-0.5|0, tau=-3"  # with the paper's best server rates
-    return [
-        Entry(
-            f"digits/grid/{method}",
-            ("sweep", "emnist_cr", "--algorithm", method, "--grid", grid, "--rounds", "30")
-            + ("--data", "data/digits", "--workers", "1", *settings),
-            120,
-        )
-        for method in OPTIMIZERS
     ]
 
 
@@ -396,7 +356,13 @@ def _shakespeare_tau() -> list[Entry]:
         Entry(
             f"shakespeare/tau/{method}",
             ("sweep", "shakespeare", "--algorithm", method, "--rounds", "100", "--data", "data/shakespeare")
-            + ("--grid", f"client_lr=0, server_lr={rates}, tau=-5:-1:1", "--workers", "1", *_sets(settings)),
+            + (
+                "--grid",
+                f"client_lr=0, server_lr={rates}, tau=-5:-1:1",
+                "--workers",
+                "1",
+                *set_options(settings),
+            ),
             240,
         )
         for method, rates in TAU_SERVER_RATES.items()

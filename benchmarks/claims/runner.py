@@ -21,7 +21,8 @@ from signal import SIGXCPU
 from typing import IO, NamedTuple
 
 import fedopt
-from claims.plan import IMPORTS, Entry, plan_entries
+from claims.entry import IMPORTS, Entry
+from claims.plan import plan_entries
 from claims.results import EntryResult, load_results, read_records, store_result
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from claims.plan import Entry
+from claims.entry import Entry
 from claims.results import EntryResult
 
 import fedopt
