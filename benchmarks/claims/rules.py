@@ -35,6 +35,9 @@ MIN_GOOD_SHARE = 0.25
 ROBUST = 0.95
 # "Inverse relation": largest probability of so strong a rank correlation in a random order.
 MAX_PROBABILITY = 0.05
+# "More stable": the best server rates span at most half of the range that those of FedAvg and FedAvgM span.
+# This rule was written on 2026-11-17 before its trials were read.
+MAX_SPAN_SHARE = 0.5
 # "Decay helps": the smallest gain that the paper prints is 0.2 points (FedAdagrad).
 MIN_GAIN = 0.002
 
@@ -175,6 +178,22 @@ def judge_inverse_relation(correlation: Correlation | None, obstacle: str, metho
     if obstacle:
         return Verdict(NOT_SHOWN, f"{reason}; {obstacle}")
     return Verdict(WEAKER if correlation.probability <= MAX_PROBABILITY else NOT_SHOWN, reason)
+
+
+def judge_stability(spans: Mapping[str, float], adaptive: Collection[str]) -> Verdict:
+    """Judge "the best server rate of adaptive methods is more stable as the client rate varies".
+
+    `spans` are the ranges of log10 of the best server rates. Trials have one seed.
+    """
+    others = ("fedavgm", "fedavg")
+    missing = {*adaptive, *others} - set(spans)
+    if missing:
+        return not_run(f"trials of {_names(missing)}", len(spans), len(adaptive) + len(others))
+    reason = "Range of log10 of the best server rates: " + ", ".join(
+        f"{METHOD_NAMES[method]} {spans[method]:g}" for method in (*adaptive, *others)
+    )
+    largest, smallest = max(spans[m] for m in adaptive), min(spans[m] for m in others)
+    return Verdict(WEAKER if largest <= MAX_SPAN_SHARE * smallest else NOT_SHOWN, reason)
 
 
 def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]]) -> Verdict:

@@ -49,6 +49,16 @@ def test_half_a_point_behind_is_at_least_as_good(difference: Interval | None, st
 
 @pytest.mark.parametrize(
     ("fedyogi", "status"),
+    [(0.5, rules.WEAKER), (1.0, rules.WEAKER), (1.5, rules.NOT_SHOWN), (None, rules.NOT_RUN)],
+)
+def test_stable_rates_span_half_of_the_range_of_others(fedyogi: float | None, status: str) -> None:
+    spans = {"fedadagrad": 0.0, "fedadam": 0.5, "fedyogi": fedyogi, "fedavgm": 2.0, "fedavg": 2.5}
+    known = {method: span for method, span in spans.items() if span is not None}
+    assert rules.judge_stability(known, ("fedadagrad", "fedadam", "fedyogi")).status == status
+
+
+@pytest.mark.parametrize(
+    ("fedyogi", "status"),
     [(0.0010, rules.WEAKER), (0.0020, rules.WEAKER), (0.0022, rules.NOT_SHOWN), (None, rules.NOT_RUN)],
 )
 def test_error_may_be_five_percent_larger(fedyogi: float | None, status: str) -> None:
