@@ -33,19 +33,16 @@ def plan_entries(results: Results) -> list[Entry]:
         *_so_lr_explanations(),
         *_scaffold(),
         *_so_lr_complete_grid(),
-        *_digits((0,)),
+        *_digits((0,), METHODS),
         *_shakespeare(),
         *_so_lr_synthetic(),
         *writers_plan.tuning_entries(),
         *writers_plan.full_length_entries(results),
-        *_so_lr_long_taus(),
         *_so_lr_full_length(results, range(1, BEST_POINTS)),
-        *_decay((0,)),
+        *_decay(),
         *_centralized(),
-        *_digits(range(1, SEEDS)),
-        *_decay(range(1, SEEDS)),
+        *_digits(range(1, SEEDS), OPTIMIZERS),
         *_shakespeare_seeds(),
-        *_scaffold_on_writers(),
         *_later(),
     ]
 
@@ -74,17 +71,14 @@ def _so_lr_grids() -> list[Entry]:
     ]
 
 
-def _so_lr_long_taus() -> list[Entry]:
-    """Values of tau at full length: after 300 rounds small values are ahead that fall back later."""
-    sweep = _so_lr_sweep("so_lr/long_tau", ADAPTIVE, "client_lr=2|2.5, server_lr=-0.5|0.5, tau=-5:-1:1")
-    words = [str(FULL_ROUNDS) if word == str(TUNING_ROUNDS) else word for word in sweep.arguments]
-    return [sweep._replace(arguments=tuple(words))]
-
-
 def _so_lr_complete_grid() -> list[Entry]:
     """The points that complete the rectangle, and one more server rate: some best rates are at the edge."""
-    grid = "client_lr=0|1|1.5|2|2.5|3, server_lr=-2:1.5:0.5, tau=-3"
-    return [_so_lr_sweep(f"{GRID}_complete", OPTIMIZERS, grid)]
+    points = {
+        "wide": "client_lr=1|2|3, server_lr=1.5, tau=-3",
+        "left": "client_lr=0, server_lr=-1.5|-0.5|0.5|1.5, tau=-3",
+        "between": "client_lr=1.5|2.5, server_lr=-2|1.5, tau=-3",
+    }
+    return [_so_lr_sweep(f"{GRID}_{name}", OPTIMIZERS, grid) for name, grid in points.items()]
 
 
 def _so_lr_explanations() -> list[Entry]:
@@ -185,9 +179,9 @@ def _digits_run(name: str, method: str, rounds: int, settings: Mapping[str, obje
     return Entry(name, tuple(arguments), 60)
 
 
-def _digits(seeds: Iterable[int]) -> list[Entry]:
+def _digits(seeds: Iterable[int], methods: Iterable[str]) -> list[Entry]:
     return [
-        _digits_run(f"digits/{method}-{seed}", method, 200, {}, seed) for seed in seeds for method in METHODS
+        _digits_run(f"digits/{method}-{seed}", method, 200, {}, seed) for seed in seeds for method in methods
     ]
 
 
@@ -207,13 +201,9 @@ _DIGITS_DECAY = {"client.schedule": "staircase", "client.decay_rounds": 70}
 _CHARACTERS_DECAY = {"client.schedule": "staircase", "client.decay_rounds": 100}
 
 
-def _decay(seeds: Iterable[int]) -> list[Entry]:
+def _decay() -> list[Entry]:
     """The runs of `_digits` with decay."""
-    return [
-        _digits_run(f"decay/digits/{method}-{seed}", method, 200, _DIGITS_DECAY, seed)
-        for seed in seeds
-        for method in OPTIMIZERS
-    ]
+    return [_digits_run(f"decay/digits/{method}-0", method, 200, _DIGITS_DECAY) for method in OPTIMIZERS]
 
 
 def _centralized() -> list[Entry]:
@@ -249,13 +239,6 @@ def _scaffold() -> list[Entry]:
         )
         for name in label_skew.POPULATIONS
     ]
-
-
-def _scaffold_on_writers() -> list[Entry]:
-    """Digits by writer with smaller client rates: with FedAvg's rate SCAFFOLD diverges."""
-    arguments = ["sweep", "emnist_cr", "--algorithm", "fedavg,scaffold", "--rounds", "200"]
-    arguments += ["--grid", "client_lr=-2:-1:0.5, server_lr=0", "--data", "data/digits", "--workers", "1"]
-    return [Entry("scaffold/writers", (*arguments, *set_options(_DIGITS)), 120)]
 
 
 # -- repeatability
