@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claims import markdown, rules
-from claims.plan import GRID, REPEATED, REPEATED_WITH, SEEDS, TAU, TUNING_ROUNDS
+from claims.plan import GRIDS, MORE_POINTS, REPEATED, REPEATED_WITH, SEEDS, TAU, TUNING_ROUNDS
 from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, difference
 from claims.selection import joined_records, method_grids
@@ -55,9 +55,7 @@ def repeatability(results: Results) -> Section:
 
 def slow_starters(results: Results) -> Section:
     """Test five explanations of the lag of FedAdam and FedYogi on real questions."""
-    grids = method_grids(
-        joined_records(results, (f"{GRID}_coarse", f"{GRID}_middle", f"{GRID}_complete", TAU))
-    )
+    grids = method_grids(joined_records(results, (*GRIDS, *MORE_POINTS, TAU)))
     tables = {
         "length": _length_table(results, grids),
         "variants": _variants_table(results, grids),

@@ -10,7 +10,9 @@ from typing import Any
 import jinja2
 
 from claims import dense, others, sparse, tuning
+from claims.decay import decay
 from claims.markdown import provenance, table
+from claims.padding import padding
 from claims.plan import TUNING_ROUNDS
 from claims.results import Results
 from claims.scaffold import scaffold
@@ -33,10 +35,10 @@ def sections(results: Results) -> list[Section]:
         tuning.ease_of_tuning(results),
         tuning.robustness_to_tau(results),
         tuning.inverse_relation(results),
-        dense.decay(results),
+        decay(results),
         scaffold(results),
         others.slow_starters(results),
-        dense.padding(results),
+        padding(results),
         others.repeatability(results),
     ]
 

@@ -19,6 +19,12 @@ from fedopt.reproduction.published import ADAPTIVE, METHODS, OPTIMIZERS
 SEEDS = 3  # of the comparisons with confidence intervals
 BEST_POINTS = 3  # of each method, that run at full length
 GRID = "so_lr/grid"  # heat maps of client and server rate
+GRIDS = (f"{GRID}_coarse", f"{GRID}_middle")
+MORE_POINTS = {  # that complete the rectangle, and one more server rate: some best rates are at the edge
+    f"{GRID}_wide": "client_lr=1|2|3, server_lr=1.5, tau=-3",
+    f"{GRID}_left": "client_lr=0, server_lr=-1.5|-0.5|0.5|1.5, tau=-3",
+    f"{GRID}_between": "client_lr=1.5|2.5, server_lr=-2|1.5, tau=-3",
+}
 TAU = "so_lr/tau"
 TUNING_ROUNDS, FULL_ROUNDS = 300, 1500
 
@@ -32,7 +38,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_so_lr_full_length(results, (0,)),
         *_so_lr_explanations(),
         *_scaffold(),
-        *_so_lr_complete_grid(),
+        *(_so_lr_sweep(name, OPTIMIZERS, grid) for name, grid in MORE_POINTS.items()),
         *_digits((0,), METHODS),
         *_shakespeare(),
         *_so_lr_synthetic(),
@@ -71,16 +77,6 @@ def _so_lr_grids() -> list[Entry]:
     ]
 
 
-def _so_lr_complete_grid() -> list[Entry]:
-    """The points that complete the rectangle, and one more server rate: some best rates are at the edge."""
-    points = {
-        "wide": "client_lr=1|2|3, server_lr=1.5, tau=-3",
-        "left": "client_lr=0, server_lr=-1.5|-0.5|0.5|1.5, tau=-3",
-        "between": "client_lr=1.5|2.5, server_lr=-2|1.5, tau=-3",
-    }
-    return [_so_lr_sweep(f"{GRID}_{name}", OPTIMIZERS, grid) for name, grid in points.items()]
-
-
 def _so_lr_explanations() -> list[Entry]:
     """Why FedAdam and FedYogi trail FedAdagrad: beta2 and the mathematics of the authors' code."""
     grid = "client_lr=2, server_lr=-1:0.5:0.5, tau=-3"
@@ -95,8 +91,7 @@ def _so_lr_explanations() -> list[Entry]:
 
 def _so_lr_full_length(results: Results, places: Iterable[int]) -> list[Entry]:
     """The points of each method at these places by training loss, at full length with several seeds."""
-    grids = (f"{GRID}_coarse", f"{GRID}_middle", TAU)
-    points = {method: best_points(results, grids, method, BEST_POINTS) for method in OPTIMIZERS}
+    points = {method: best_points(results, (*GRIDS, TAU), method, BEST_POINTS) for method in OPTIMIZERS}
     return [
         _so_lr_full(method, points[method][place])
         for place in places

@@ -80,8 +80,9 @@ def judge_at_least_as_good(differences: Differences, reference: str) -> Verdict:
     known = {method: difference for method, difference in differences.items() if difference is not None}
     if len(known) < len(differences):
         return not_run(_names(set(differences) - set(known)), len(known), len(differences))
-    reason = "; ".join(f"{METHOD_NAMES[method]} {_points(d)}" for method, d in known.items())
-    reason += f"; the better of FedAvg and FedAvgM is {METHOD_NAMES[reference]}"
+    reason = "; ".join(
+        f"{METHOD_NAMES[method]} − {METHOD_NAMES[reference]} {_points(d)}" for method, d in known.items()
+    )
     if any(_upper(difference) < -COMPARABLE for difference in known.values()):
         is_certain = all(_is_certain(difference) for difference in known.values())
         return Verdict(CONTRADICTED if is_certain else NOT_SHOWN, reason)

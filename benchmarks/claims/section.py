@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from claims import markdown
 from claims.figures import Curves, draw_curves
 from claims.plan import plan_entries
-from claims.results import Results
+from claims.results import Results, value_at
 from claims.rules import Verdict
 from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
 from fedopt.runs.records import RunRecord
 
+Runs = Mapping[str, Sequence[RunRecord]]  # by method
 Figures = Mapping[str, Callable[[], Figure]]  # functions that draw, by file name
 
 
@@ -44,6 +46,12 @@ def mean_interval(records: Sequence[RunRecord], name: str = "value") -> Interval
 def difference(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str = "value") -> Interval | None:
     """Return the difference of a result, paired by seed; None without a common seed."""
     return paired_difference(seed_values(a, name), seed_values(b, name))
+
+
+def text_at(records: Sequence[RunRecord], round: int) -> str:
+    """Return the mean accuracy over seeds at an evaluated round, in percent."""
+    values = [value for record in records if (value := value_at(record, round)) is not None]
+    return markdown.value_text(confidence_interval(values) if values else None, "accuracy")
 
 
 def finished(results: Results, pattern: str) -> dict[str, list[RunRecord]]:

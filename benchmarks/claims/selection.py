@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from claims.markdown import number
 from claims.results import Results
-from fedopt.analysis.heatmap import RateGrid, RateTrial, find_grids
+from fedopt.analysis.heatmap import RateGrid, RateTrial, find_grids, log10
+from fedopt.formatting import ABSENT
 from fedopt.runs.records import RunRecord
 
 
@@ -39,3 +41,11 @@ def best_points(results: Results, names: Sequence[str], method: str, count: int)
     grid = method_grids(joined_records(results, names)).get(method)
     trials = [t for t in (grid.trials if grid else ()) if not t.state and t.train_loss is not None]
     return sorted(trials, key=lambda trial: trial.train_loss or 0.0)[:count]
+
+
+def rates_text(records: Sequence[RunRecord]) -> str:
+    """Return log10 of client rate, server rate and tau of the first run, or a dash."""
+    if not records:
+        return ABSENT
+    rates = [records[0].config.get(key) for key in ("client.lr", "server.lr", "server.tau")]
+    return ", ".join(number(log10(rate)) for rate in rates if rate is not None)

@@ -6,7 +6,7 @@ from claims import markdown, rules
 from claims.baselines import load_baselines
 from claims.results import Results
 from claims.section import Section, curve_figure, difference, finished, mean_interval
-from fedopt.analysis.heatmap import log10
+from claims.selection import rates_text
 from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS, paper_settings
@@ -28,7 +28,7 @@ def clear_margin(results: Results) -> Section:
             f"{paper[method]:.1f}",
             f"{settings.test_results[method]:.1f}",
             ", ".join(markdown.number(rate) for rate in rates[method] if rate is not None),
-            _point(full[method]),
+            rates_text(full[method]),
             markdown.value_text(mean_interval(full[method]), METRIC),
             markdown.difference_text(_margin(full, method), METRIC),
             markdown.value_text(mean_interval(synthetic.get(method, [])), METRIC),
@@ -74,14 +74,6 @@ def _best_full(results: Results, method: str) -> list[RunRecord]:
 
 def _margin(runs: dict[str, list[RunRecord]], method: str) -> Interval | None:
     return None if method == "fedavg" else difference(runs.get(method, []), runs.get("fedavg", []))
-
-
-def _point(records: list[RunRecord]) -> str:
-    if not records:
-        return ABSENT
-    config = records[0].config
-    rates = [config.get(key) for key in ("client.lr", "server.lr", "server.tau")]
-    return ", ".join(markdown.number(log10(rate)) for rate in rates if rate is not None)
 
 
 def _tau_gains(results: Results) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import permutations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from claims import figures, markdown, rules
 from claims.baselines import load_baselines
-from claims.plan import GRID, TAU
+from claims.plan import GRID, GRIDS, MORE_POINTS, TAU
 from claims.results import Results
 from claims.section import Section
 from claims.selection import joined_records, method_grids
@@ -39,6 +39,7 @@ class Sweeps(NamedTuple):
     label: str  # of the metric
     needed: tuple[str, ...]  # the entries without which there is no verdict
     optional: tuple[str, ...] = ()
+    points: Collection[tuple[float, float]] = ()  # log10 of the rates that all values of tau have; (): all
 
     @property
     def title(self) -> str:
@@ -52,20 +53,23 @@ class Sweeps(NamedTuple):
 
 
 _TAGS = ("tags", "tags of real questions", "recall_at_5", "recall at 5")
-_TAG_GRIDS = (f"{GRID}_coarse", f"{GRID}_middle")
-TAG_GRIDS = Sweeps(*_TAGS, _TAG_GRIDS, (f"{GRID}_complete",))
-TAG_TAUS = Sweeps(*_TAGS, (TAU, f"{TAU}_clients", *_TAG_GRIDS))
-LONG_TAG_TAUS = Sweeps(
-    "long_tags", "tags of real questions, 1,500 rounds", "recall_at_5", "recall at 5", ("so_lr/long_tau",)
+_DIGITS = ("digits", "digits, small network", "accuracy", "accuracy")
+_DIGIT_GRIDS = tuple(f"writers/grid/{method}" for method in OPTIMIZERS)
+TAG_GRIDS = Sweeps(*_TAGS, GRIDS, tuple(MORE_POINTS))
+DIGIT_GRIDS = Sweeps(*_DIGITS, _DIGIT_GRIDS)
+TAG_TAUS = Sweeps(
+    *_TAGS,
+    (TAU, f"{TAU}_clients", *GRIDS),
+    points=list(product((1.0, 2.0, 3.0), (-1.0, -0.5, 0.0, 0.5, 1.0))),
 )
-DIGIT_GRIDS = Sweeps(
-    "digits", "digits", "accuracy", "accuracy", tuple(f"digits/grid/{m}" for m in OPTIMIZERS)
+DIGIT_TAUS = Sweeps(
+    *_DIGITS,
+    (*(f"writers/tau/{method}" for method in ADAPTIVE), *_DIGIT_GRIDS),
+    points=list(product((-1.5, -1.0, -0.5), (-2.5, -2.0, -1.5, -1.0, -0.5, 0.0))),
 )
 TEXT_TAUS = Sweeps(
     "text", "Shakespeare", "accuracy", "accuracy", tuple(f"shakespeare/tau/{m}" for m in ADAPTIVE)
 )
-# Points that all values of tau have, as log10 of client rate and server rate.
-TAG_POINTS = [(client, server) for client in (1.0, 2.0, 3.0) for server in (-1.0, -0.5, 0.0, 0.5, 1.0)]
 
 
 def ease_of_tuning(results: Results) -> Section:
@@ -81,7 +85,7 @@ def ease_of_tuning(results: Results) -> Section:
             label = f"{sweeps.label}, %"
             drawn[f"tuning_{sweeps.name}"] = partial(figures.draw_heat_maps, sweeps.title, grids, label)
     return Section(
-        "tuning", "Adaptive methods are easier to tune", tables, verdicts, f"^{GRID}|^digits/grid", drawn
+        "tuning", "Adaptive methods are easier to tune", tables, verdicts, f"^{GRID}|^writers/grid", drawn
     )
 
 
@@ -118,9 +122,10 @@ def _ease_table(sweeps: Sweeps, grids: dict[str, RateGrid]) -> str:
 def robustness_to_tau(results: Results) -> Section:
     """The best result for each tau."""
     tables, verdicts, drawn = {}, {}, dict[str, Callable[[], Figure]]()
-    for sweeps in (TAG_TAUS, LONG_TAG_TAUS, TEXT_TAUS):
+    for sweeps in (TAG_TAUS, DIGIT_TAUS, TEXT_TAUS):
         grids = sweeps.grids(results)
-        best = {m: _best_by_tau(sweeps, grids[m]) for m in ADAPTIVE if m in grids}
+        trials = {m: _common_trials(sweeps, grids[m]) for m in ADAPTIVE if m in grids}
+        best = {m: _best_by_tau(found) for m, found in trials.items()}
         if not best:
             tables[sweeps.name] = ""
             verdicts[sweeps.data] = rules.not_run("values of tau", 0, len(TAUS))
@@ -136,13 +141,13 @@ def robustness_to_tau(results: Results) -> Section:
         for method in ADAPTIVE:
             found = best.get(method, {}) if sweeps.is_complete(results) else {}
             values = {tau: trial.result or 0.0 for tau, trial in found.items()}
-            edges = [tau for tau, trial in found.items() if _is_edge(trial, grids[method])]
+            edges = [tau for tau, trial in found.items() if _is_edge(trial, trials[method])]
             verdicts[f"{sweeps.data}, {METHOD_NAMES[method]}"] = rules.judge_robustness(values, edges, method)
         lines = {m: {t: (trial.result or 0) * 100 for t, trial in found.items()} for m, found in best.items()}
         if any(lines.values()):
             labels = (plotting.TAU, f"best {sweeps.label}, %")
             drawn[f"tau_{sweeps.name}"] = partial(figures.draw_lines, sweeps.title, lines, labels, 1)
-    pattern = f"^{TAU}|^so_lr/long_tau|^shakespeare/tau"
+    pattern = f"^{TAU}|^writers/tau|^shakespeare/tau"
     return Section("tau", "Adaptive methods are robust to tau", tables, verdicts, pattern, drawn)
 
 
@@ -150,48 +155,70 @@ def _percent(trial: RateTrial) -> str:
     return f"{(trial.result or 0.0) * 100:.1f}"
 
 
-def _best_by_tau(sweeps: Sweeps, grid: RateGrid) -> dict[float, RateTrial]:
-    """Return the best trial for each log10 of tau, among points that all values of tau have."""
+def _common_trials(sweeps: Sweeps, grid: RateGrid) -> list[RateTrial]:
+    """Return the trials with points that all values of tau have."""
+    trials = [trial for trial in grid.trials if trial.tau is not None]
+    if not sweeps.points:
+        return trials
+    return [
+        t for t in trials if (round(log10(t.client_lr), 2), round(log10(t.server_lr), 2)) in sweeps.points
+    ]
+
+
+def _best_by_tau(trials: Sequence[RateTrial]) -> dict[float, RateTrial]:
+    """Return the best trial for each log10 of tau."""
     best: dict[float, RateTrial] = {}
-    for trial in grid.trials:
-        if trial.tau is None or trial.result is None:
-            continue
-        point = (round(log10(trial.client_lr), 2), round(log10(trial.server_lr), 2))
-        tau = log10(trial.tau)
-        is_common = sweeps.name != "tags" or point in TAG_POINTS
-        if is_common and (tau not in best or trial.result > (best[tau].result or 0.0)):
-            best[tau] = trial
+    for trial in trials:
+        if trial.tau is not None and trial.result is not None:
+            tau = log10(trial.tau)
+            if tau not in best or trial.result > (best[tau].result or 0.0):
+                best[tau] = trial
     return best
 
 
-def _is_edge(trial: RateTrial, grid: RateGrid) -> bool:
+def _is_edge(trial: RateTrial, trials: Sequence[RateTrial]) -> bool:
     """Return whether the server rate of a trial is the smallest or largest of those with its tau."""
-    rates = {other.server_lr for other in grid.trials if other.tau == trial.tau}
+    rates = {other.server_lr for other in trials if other.tau == trial.tau}
     return trial.server_lr in (min(rates), max(rates))
 
 
 def inverse_relation(results: Results) -> Section:
     """The best server rate for each client rate."""
-    grids = _heat_maps(TAG_GRIDS, results)
-    lines = {method: _best_server_rates(grid) for method, grid in grids.items()}
-    verdicts = {}
-    for method in OPTIMIZERS:
-        is_known = method in lines and TAG_GRIDS.is_complete(results)
-        correlation = _correlation(lines[method]) if is_known else None
-        obstacle = _obstacle(lines[method], grids[method]) if is_known else ""
-        verdict = rules.judge_inverse_relation(correlation, obstacle, method)
-        verdicts[f"{TAG_GRIDS.data}, {METHOD_NAMES[method]}"] = verdict
-    digits = {method: _best_server_rates(grid) for method, grid in _heat_maps(DIGIT_GRIDS, results).items()}
+    tags, digits = (_heat_maps(sweeps, results) for sweeps in (TAG_GRIDS, DIGIT_GRIDS))
+    lines = {
+        "tags": {method: _best_server_rates(grid) for method, grid in tags.items()},
+        "digits": {method: _best_server_rates(grid) for method, grid in digits.items()},
+    }
+    verdicts = {f"{TAG_GRIDS.data}, {METHOD_NAMES[m]}": _judged(TAG_GRIDS, results, m) for m in OPTIMIZERS}
+    for method in ("fedavgm", "fedavg"):
+        verdicts[f"{DIGIT_GRIDS.data}, {METHOD_NAMES[method]}"] = _judged(DIGIT_GRIDS, results, method)
+    spans = {method: max(line.values()) - min(line.values()) for method, line in lines["digits"].items()}
+    is_known = DIGIT_GRIDS.is_complete(results)
+    verdicts[f"{DIGIT_GRIDS.data}, stability"] = rules.judge_stability(spans if is_known else {}, ADAPTIVE)
     labels = ("client rate, " + plotting.CLIENT_RATE, "best server rate, " + plotting.SERVER_RATE)
-    title = "Tags of real questions: best server rate"
+    drawn = {
+        f"rates_{sweeps.name}": partial(
+            figures.draw_lines, f"{sweeps.title}: best server rate", lines[sweeps.name], labels, 0.5
+        )
+        for sweeps in (TAG_GRIDS, DIGIT_GRIDS)
+        if lines[sweeps.name]
+    }
     return Section(
         "rates",
-        "Best client and server rates are inversely related on tag prediction",
-        {"tags": _rates_table(lines), "digits": _rates_table(digits)},
+        "Best client and server rates are inversely related",
+        {name: _rates_table(found) for name, found in lines.items()},
         verdicts,
-        f"^{GRID}|^digits/grid",
-        {"rates": partial(figures.draw_lines, title, lines, labels, 0.5)},
+        f"^{GRID}|^writers/grid",
+        drawn,
     )
+
+
+def _judged(sweeps: Sweeps, results: Results, method: str) -> rules.Verdict:
+    grid = _heat_maps(sweeps, results).get(method)
+    if grid is None or not sweeps.is_complete(results):
+        return rules.judge_inverse_relation(None, "", method)
+    line = _best_server_rates(grid)
+    return rules.judge_inverse_relation(_correlation(line), _obstacle(sweeps, line, grid), method)
 
 
 def _rates_table(lines: dict[str, dict[float, float]]) -> str:
@@ -203,9 +230,9 @@ def _rates_table(lines: dict[str, dict[float, float]]) -> str:
     return markdown.table(["log10 client rate", *(markdown.number(rate) for rate in clients)], rows)
 
 
-def _obstacle(line: dict[float, float], grid: RateGrid) -> str:
+def _obstacle(sweeps: Sweeps, line: dict[float, float], grid: RateGrid) -> str:
     """Return why the best server rates of a method say nothing; "" if they do."""
-    floor = load_baselines()["tags"]
+    floor = load_baselines()[sweeps.name]
     if grid.best is None or (grid.best.value or 0.0) < floor + FLOOR_MARGIN:
         return f"no trial is more than {FLOOR_MARGIN * 100:g} points above a constant prediction"
     if _is_at_edge(line, grid):

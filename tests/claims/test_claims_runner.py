@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from claims.entry import Entry
+from claims.entry import IMPORTS, Entry
 from claims.results import EntryResult
 
 import fedopt
@@ -69,7 +69,7 @@ def test_missing_data_is_reported_with_the_command_that_imports_it(
     monkeypatch.setattr(runner, "plan_entries", lambda found: [needs_data])
     lines: list[str] = []
     runner.run_missing(tmp_path, "", lines.append)
-    assert len(lines) == 1 and plan.IMPORTS["data/digits"] in lines[0]
+    assert len(lines) == 1 and IMPORTS["data/digits"] in lines[0]
 
 
 def test_long_runs_use_the_rates_with_the_smallest_training_loss() -> None:

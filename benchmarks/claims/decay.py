@@ -1,0 +1,88 @@
+"""Decay of the client rate, and centralized training."""
+
+from __future__ import annotations
+
+from claims import markdown, rules
+from claims.results import Results
+from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
+from claims.selection import rates_text
+from claims.writers_plan import SCHEDULES
+from fedopt.analysis.seeds import Interval
+from fedopt.formatting import ABSENT
+from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
+
+HEADER = ["", "constant", "decay", "difference"]
+
+
+def decay(results: Results) -> Section:
+    """Compare a constant client rate with exponential decay, and both with centralized training."""
+    constant, decayed = (finished(results, f"writers/seeds/{name}/[a-z]+") for name in SCHEDULES)
+    central = _best_centralized(results)
+    short_constant = finished(results, r"digits/[a-z]+-0")
+    short_decayed = finished(results, r"decay/digits/[a-z]+-0")
+    short_central = [
+        mean_interval(finished(results, f"decay/centralized/{name}").get("centralized", []), "last")
+        for name in SCHEDULES
+    ]
+    verdicts = {
+        "digits, small network, 1,500 rounds": _judged(constant, decayed, central, "value"),
+        "digits, round 200": _judged(short_constant, short_decayed, short_central[1], "last"),
+    }
+    characters = finished(results, "characters/.*"), finished(results, "decay/characters/.*")
+    tables = {
+        "writers": _writers_table(constant, decayed, central),
+        "digits": markdown.table(
+            HEADER,
+            [
+                *_rows(short_constant, short_decayed, "last"),
+                ["Centralized", *(markdown.value_text(v, "accuracy") for v in short_central), ABSENT],
+            ],
+        ),
+        "characters": markdown.table(HEADER, _rows(*characters, "value")),
+    }
+    panels = {
+        "constant client rate": {m: constant[m] for m in OPTIMIZERS if m in constant},
+        "decay, × 0.1 every 500 rounds": {m: decayed[m] for m in OPTIMIZERS if m in decayed},
+    }
+    return Section(
+        "decay",
+        "Decay of the client rate helps and approaches centralized training",
+        tables,
+        verdicts,
+        r"^decay/|^digits/[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
+        curve_figure("decay", "Real digits, small network", panels),
+    )
+
+
+def _judged(constant: Runs, decayed: Runs, central: Interval | None, name: str) -> rules.Verdict:
+    gains = {m: difference(decayed.get(m, []), constant.get(m, []), name) for m in OPTIMIZERS}
+    gaps = {}
+    for method in OPTIMIZERS:
+        ends = [mean_interval(runs.get(method, []), name) for runs in (constant, decayed)]
+        if central and ends[0] and ends[1]:
+            gaps[method] = (central.mean - ends[0].mean, central.mean - ends[1].mean)
+    return rules.judge_decay(gains, gaps)
+
+
+def _best_centralized(results: Results) -> Interval | None:
+    """Return the accuracy after the last epoch with the best client rate."""
+    runs = finished(results, "writers/centralized").get("centralized", [])
+    return max((mean_interval([run], "last") for run in runs), key=lambda i: i.mean if i else 0, default=None)
+
+
+def _writers_table(constant: Runs, decayed: Runs, central: Interval | None) -> str:
+    rows = _rows(constant, decayed, "value")
+    rates = [[rates_text(runs.get(method, [])) for runs in (constant, decayed)] for method in OPTIMIZERS]
+    rows = [[*row, *points] for row, points in zip(rows, rates, strict=True)]
+    rows.append(["Centralized", markdown.value_text(central, "accuracy"), *[ABSENT] * 4])
+    return markdown.table([*HEADER, "rates, constant", "rates, decay"], rows)
+
+
+def _rows(constant: Runs, decayed: Runs, name: str) -> list[list[str]]:
+    return [[METHOD_NAMES[method], *_cells(constant, decayed, method, name)] for method in OPTIMIZERS]
+
+
+def _cells(constant: Runs, decayed: Runs, method: str, name: str) -> list[str]:
+    runs = constant.get(method, []), decayed.get(method, [])
+    texts = [markdown.value_text(mean_interval(one, name), "accuracy") for one in runs]
+    return [*texts, markdown.difference_text(difference(runs[1], runs[0], name), "accuracy")]
