@@ -79,7 +79,7 @@ def _explanations(results: Results, grids: dict[str, RateGrid]) -> dict[str, rul
         late = [difference(adaptive[method], adaptive["fedadagrad"]) for method in SLOW]
         texts = [markdown.difference_text(gap, "recall_at_5") for gap in late]
         verdicts["length"] = rules.Verdict(
-            "measured",
+            rules.MEASURED,
             f"FedAdam and FedYogi − FedAdagrad: {early[0]} and {early[1]} points at round 150 (seed 0), "
             f"{texts[0]} and {texts[1]} points in the last 100 of 1,500 rounds ({SEEDS} seeds)",
         )
@@ -87,14 +87,14 @@ def _explanations(results: Results, grids: dict[str, RateGrid]) -> dict[str, rul
     if all(value is not None for values in by_tau.values() for value in values):
         gains = [_text((small or 0.0) - (large or 0.0)) for large, small in by_tau.values()]
         verdicts["tau = 1e-5 instead of 1e-3"] = rules.Verdict(
-            "measured", f"FedAdam {gains[0]}, FedYogi {gains[1]} points at round 150"
+            rules.MEASURED, f"FedAdam {gains[0]}, FedYogi {gains[1]} points at round 150"
         )
     base = {method: _default_trials(grids, method) for method in SLOW}
     for name, label in (("beta2_0.9", "beta2 = 0.9"), ("beta2_0.999", "beta2 = 0.999"), ("as_run", "as_run")):
         changed = {method: _variant_trials(results, name, method) for method in SLOW}
         if all(changed.values()) and all(base.values()):
             gains = [_text(_best_value(changed[m]) - _best_value(base[m])) for m in SLOW]
-            verdicts[label] = rules.Verdict("measured", f"FedAdam {gains[0]}, FedYogi {gains[1]} points")
+            verdicts[label] = rules.Verdict(rules.MEASURED, f"FedAdam {gains[0]}, FedYogi {gains[1]} points")
     return verdicts or {"all": rules.not_run("grids", 0, 1)}
 
 

@@ -25,7 +25,7 @@ def padding(results: Results) -> Section:
         gap = paired_difference(*({0: r[0].info["value"]} for r in (zero, repeat)))
     verdict = (
         rules.Verdict(
-            "measured",
+            rules.MEASURED,
             f"zero − repeat {_gap_at(records, PADDING_ROUNDS[0])} points at round {PADDING_ROUNDS[0]}, "
             f"{markdown.difference_text(gap, 'accuracy')} points in rounds 225 to 300 (one seed)",
         )

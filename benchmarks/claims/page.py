@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from claims.markdown import provenance, table
 from claims.padding import padding
 from claims.plan import TUNING_ROUNDS
 from claims.results import Results
+from claims.rules import STATUSES
 from claims.scaffold import scaffold
 from claims.section import Section, commands
 from claims.times import small_scale_table, times_table
 from fedopt.files import write_atomically
+from fedopt.formatting import ABSENT
 from fedopt.reproduction.plotting import render_svg
 
 ROOT = Path(__file__).parents[2]
@@ -51,6 +54,7 @@ def build_page(results: Results) -> str:
     )
     text = environment.from_string(TEMPLATE.read_text()).render(
         {section.name: _described(number, section, results) for number, section in enumerate(content, 1)},
+        overview=_overview(content),
         summary=_summary(content),
         times=times_table(results),
         small_scale=small_scale_table(),
@@ -70,14 +74,22 @@ def _described(number: int, section: Section, results: Results) -> dict[str, Any
     }
 
 
+def _overview(content: Sequence[Section]) -> str:
+    """Return how many verdicts of each kind a section has."""
+    rows = []
+    for number, section in enumerate(content, 1):
+        counts = Counter(verdict.status for verdict in section.verdicts.values())
+        link = f"[{number}. {section.title}](#{_anchor(number, section)})"
+        rows.append([link, *(str(counts[status]) if counts[status] else ABSENT for status in STATUSES)])
+    return table(["", *STATUSES], rows)
+
+
 def _summary(content: Sequence[Section]) -> str:
     rows = []
     for number, section in enumerate(content, 1):
-        first = f"{number}. [{section.title}](#{_anchor(number, section)})"
         for data, verdict in section.verdicts.items():
-            rows.append([first, data, f"**{verdict.status}**", verdict.reason])
-            first = ""
-    return table(["claim", "data", "verdict", "the number"], rows)
+            rows.append([str(number), data, f"**{verdict.status}**", verdict.reason])
+    return table(["section", "data", "verdict", "the number"], rows)
 
 
 def _anchor(number: int, section: Section) -> str:

@@ -15,13 +15,8 @@ from typing import NamedTuple
 from fedopt.analysis.seeds import Interval
 from fedopt.reproduction.published import METHOD_NAMES
 
-HOLDS, WEAKER, NOT_SHOWN, CONTRADICTED, NOT_RUN = (
-    "holds",
-    "holds weaker",
-    "not shown here",
-    "contradicted",
-    "not run yet",
-)
+STATUSES = ("holds", "holds weaker", "not shown here", "contradicted", "not run yet", "measured")
+HOLDS, WEAKER, NOT_SHOWN, CONTRADICTED, NOT_RUN, MEASURED = STATUSES
 
 # "Clearly better": at least half of the margin that the paper prints. Our files are smaller than the paper's.
 MIN_MARGIN_SHARE = 0.5

@@ -96,4 +96,4 @@ def _measured(runs: Runs) -> rules.Verdict:
     if gap is None:
         return rules.not_run("FedAvg or SCAFFOLD", 0, 1)
     text = markdown.difference_text(gap, "accuracy")
-    return rules.Verdict("measured", f"SCAFFOLD {text} points ({gap.n} seeds)")
+    return rules.Verdict(rules.MEASURED, f"SCAFFOLD {text} points ({gap.n} seeds)")
