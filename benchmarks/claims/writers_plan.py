@@ -23,11 +23,11 @@ SCHEDULES: dict[str, dict[str, object]] = {
         "client.decay_rounds": 500,
     },  # the paper's: x 0.1 every 500 rounds
 }
-# Server rates of the runs of full length, around the best of the grids of the paper for EMNIST.
+# Server rates of the runs of full length, around the best of the grids of 500 rounds.
 _SERVER_RATES = {
     "fedadagrad": "-1.5:-0.5:0.5",
-    "fedadam": "-3:-2:0.5",
-    "fedyogi": "-3:-2:0.5",
+    "fedadam": "-2.5:-1.5:0.5",
+    "fedyogi": "-2.5:-1.5:0.5",
     "fedavgm": "-1:0:0.5",
     "fedavg": "-0.5:0.5:0.5",
 }
