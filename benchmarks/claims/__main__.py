@@ -1,4 +1,4 @@
-"""Run what is missing, store results, write the page: python -m claims list|run|collect|verify|page."""
+"""Run what is missing, store results, write the page: python -m claims list|run|collect|verify|independent|page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claims.plan import plan_entries
 from claims.results import load_results
 from claims.runner import collect, is_complete, run_missing, verify
 
-COMMANDS = ("list", "run", "collect", "verify", "estimate", "baselines", "page")
+COMMANDS = ("list", "run", "collect", "verify", "estimate", "baselines", "independent", "page")
 
 
 def main() -> int:
@@ -22,7 +22,10 @@ def main() -> int:
     parser.add_argument("--only", default="", help="regular expression for the names of entries")
     parser.add_argument("--work", type=Path, default=Path("runs/claims"), help="directory of data and runs")
     parser.add_argument("--commit", default="", help="collect: the version that computed the runs")
+    parser.add_argument("--files", type=Path, help="independent: directory of the downloaded files")
     options = parser.parse_args()
+    if options.command == "independent" and options.files is None:
+        parser.error("independent needs --files DIR, the directory of the downloaded files")
     options.work.mkdir(parents=True, exist_ok=True)
     if options.command == "page":
         from claims.page import write_page  # imports matplotlib
@@ -39,6 +42,10 @@ def main() -> int:
 
         print(store_baselines(options.work))
         return 0
+    if options.command == "independent":
+        from claims.agreement import run_missing_comparisons
+
+        return 1 if run_missing_comparisons(load_results(), options.files, _log) else 0
     if options.command == "run":
         return 1 if run_missing(options.work, options.only, _log) else 0
     results = load_results()

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 
 from claims import dense, others, sparse, tuning
+from claims.agreement import agreement
 from claims.decay import decay
 from claims.markdown import provenance, table
 from claims.padding import padding
@@ -43,6 +44,7 @@ def sections(results: Results) -> list[Section]:
         others.slow_starters(results),
         padding(results),
         others.repeatability(results),
+        agreement(results),
     ]
 
 

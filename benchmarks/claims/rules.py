@@ -9,7 +9,7 @@ Differences and values are fractions, as in run directories. A verdict always ci
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from fedopt.analysis.seeds import Interval
@@ -33,6 +33,9 @@ MAX_PROBABILITY = 0.05
 # "More stable": the best server rates span at most half of the range that those of FedAvg and FedAvgM span.
 # This rule was written on 2026-11-17 before its trials were read.
 MAX_SPAN_SHARE = 0.5
+# "The same results": of 95 % intervals of true differences of 0, one of twenty excludes 0. One of ten may.
+# This rule was written on 2026-11-17 before its runs.
+MAX_EXCLUDED = 0.1
 # "Decay helps": the smallest gain that the paper prints is 0.2 points (FedAdagrad).
 MIN_GAIN = 0.002
 
@@ -218,6 +221,19 @@ def judge_repeatability(checksums: Mapping[str, list[str]], expected: int) -> Ve
     different = [case for case, values in checksums.items() if len(set(values)) > 1]
     reason = f"{runs} runs of {len(checksums)} tasks; cases with different checksums: {len(different)}"
     return Verdict(CONTRADICTED if different else HOLDS, reason)
+
+
+def judge_agreement(differences: Sequence[Interval], expected: int) -> Verdict:
+    """Judge "a second implementation gives the same results" by the intervals of the differences."""
+    if not differences or len(differences) < expected:
+        return not_run("runs of the second implementation", len(differences), max(1, expected))
+    excluded = sum(abs(difference.mean) > (difference.half_width or 0.0) for difference in differences)
+    largest = max(differences, key=lambda difference: abs(difference.mean))
+    reason = (
+        f"{excluded} of {len(differences)} intervals of the difference exclude 0; "
+        f"the largest difference is {_points(largest)}"
+    )
+    return Verdict(HOLDS if excluded <= MAX_EXCLUDED * len(differences) else NOT_SHOWN, reason)
 
 
 def _is_certain(difference: Interval) -> bool:

@@ -15,11 +15,11 @@ Runs = dict[str, list[RunRecord]]  # seeds by method
 
 def scaffold(results: Results) -> Section:
     """Compare SCAFFOLD with FedAvg on all data."""
-    skewed = {name: _tuned(results, f"scaffold/{name}") for name in POPULATIONS}
+    skewed = {name: tuned_runs(results, f"scaffold/{name}") for name in POPULATIONS}
     diverged = _diverged(results, "digits/scaffold-0")
     text = finished(results, r"shakespeare/[a-z]+-\d")
     digits = finished(results, r"digits/[a-z]+-\d")
-    writers = _tuned(results, "writers/scaffold")
+    writers = tuned_runs(results, "writers/scaffold")
     rows = [
         *([_describe(name), *_row(runs)] for name, runs in skewed.items()),
         ["Shakespeare, 1,119 roles, 300 rounds", *_row(text)],
@@ -58,7 +58,7 @@ def _diverged(results: Results, name: str) -> int | None:
     return next((r.info.get("rounds_done", r.rounds) for r in found if r.status == "diverged"), None)
 
 
-def _tuned(results: Results, name: str) -> Runs:
+def tuned_runs(results: Results, name: str) -> Runs:
     """Return the seeds of the client rate with the highest mean accuracy of each method."""
     if name not in results or not results[name].complete:
         return {}

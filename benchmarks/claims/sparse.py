@@ -20,7 +20,7 @@ def clear_margin(results: Results) -> Section:
     """Adaptive methods against FedAvg, with tuned rates and several seeds."""
     settings = paper_settings("so_lr")
     paper, rates = settings.results, settings.rates
-    full = {method: _best_full(results, method) for method in OPTIMIZERS}
+    full = {method: best_full_runs(results, method) for method in OPTIMIZERS}
     synthetic = finished(results, "so_lr/synthetic/.*")
     rows = [
         [
@@ -60,7 +60,7 @@ def clear_margin(results: Results) -> Section:
     )
 
 
-def _best_full(results: Results, method: str) -> list[RunRecord]:
+def best_full_runs(results: Results, method: str) -> list[RunRecord]:
     """Return the long runs of the rates with the smallest training loss, of those that have finished."""
     candidates = [result.done for name, result in results.items() if name.startswith(f"so_lr/full/{method}_")]
     candidates = [records for records in candidates if records]

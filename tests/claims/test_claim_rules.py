@@ -48,6 +48,15 @@ def test_half_a_point_behind_is_at_least_as_good(difference: Interval | None, st
 
 
 @pytest.mark.parametrize(
+    ("excluded", "known", "status"),
+    [(0, 10, rules.HOLDS), (1, 10, rules.HOLDS), (2, 10, rules.NOT_SHOWN), (0, 9, rules.NOT_RUN)],
+)
+def test_one_of_ten_intervals_may_exclude_zero(excluded: int, known: int, status: str) -> None:
+    differences = [seeds(0.02)] * excluded + [seeds(0.005)] * (known - excluded)
+    assert rules.judge_agreement(differences, 10).status == status
+
+
+@pytest.mark.parametrize(
     ("fedyogi", "status"),
     [(0.5, rules.WEAKER), (1.0, rules.WEAKER), (1.5, rules.NOT_SHOWN), (None, rules.NOT_RUN)],
 )

@@ -1,0 +1,125 @@
+"""Compare results of the package with those of a second implementation on the same files.
+
+`python -m claims independent --files DIR` runs `independent.py` with the settings of stored results. The page
+compares the means over seeds. The two implementations draw other clients and other initial weights.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scipy.stats import ttest_ind
+
+from claims import markdown, rules
+from claims.results import Results
+from claims.scaffold import tuned_runs
+from claims.section import Section, mean_interval, seed_values
+from claims.sparse import best_full_runs
+from claims.writers_plan import SCHEDULES
+from fedopt.analysis.seeds import CONFIDENCE, Interval, confidence_interval
+from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
+from fedopt.runs.records import RunRecord
+
+PROGRAM = Path(__file__).parent / "independent.py"
+FILE = Path(__file__).parent / "independent.json"
+METRICS = {"tags": "recall_at_5", "digits": "accuracy"}
+DATA = {"tags": "tags of real questions", "digits": "digits, small network"}
+
+
+class Comparison(NamedTuple):
+    """Runs of the package that the second implementation repeats."""
+
+    problem: str  # of the second implementation
+    label: str
+    records: Sequence[RunRecord]  # one for each seed
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        config = self.records[0].config
+        return {
+            "problem": self.problem,
+            "algorithm": config["algorithm"],
+            "client_lr": config["client.lr"],
+            "server_lr": config["server.lr"],
+            "tau": config.get("server.tau"),
+            "rounds": self.records[0].rounds,
+            "decay_rounds": config.get("client.decay_rounds"),
+        }
+
+
+def comparisons(results: Results) -> list[Comparison]:
+    """Return all comparisons whose runs of the package are known."""
+    found = [Comparison("tags", METHOD_NAMES[m], best_full_runs(results, m)) for m in OPTIMIZERS]
+    for name in SCHEDULES:
+        for method in OPTIMIZERS:
+            entry = results.get(f"writers/seeds/{name}/{method}")
+            found.append(Comparison("digits", f"{METHOD_NAMES[method]}, {name}", entry.done if entry else []))
+    found.append(
+        Comparison("digits", "SCAFFOLD", tuned_runs(results, "writers/scaffold").get("scaffold", []))
+    )
+    return [comparison for comparison in found if comparison.records]
+
+
+def command(settings: dict[str, Any], files: str) -> list[str]:
+    """Return the command of the second implementation."""
+    options = {f"--{name.replace('_', '-')}": value for name, value in settings.items() if name != "problem"}
+    given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
+    return ["python", f"benchmarks/claims/{PROGRAM.name}", settings["problem"], "--files", files, *given]
+
+
+def run_missing_comparisons(results: Results, files: Path, log: Callable[[str], None]) -> int:
+    """Run the second implementation where its result is missing. Return the number of failures."""
+    failures = 0
+    for comparison in comparisons(results):
+        if _independent_means(comparison.settings) is None:
+            words = [*command(comparison.settings, str(files))[2:], "--write", str(FILE)]
+            log(f"{comparison.problem}, {comparison.label}: {shlex.join(words)}")
+            failures += subprocess.run([sys.executable, str(PROGRAM), *words]).returncode != 0
+    return failures
+
+
+def _independent_means(settings: dict[str, Any]) -> list[float] | None:
+    """Return the results of the second implementation for each seed; None if it has not run or diverged."""
+    stored = json.loads(FILE.read_text()) if FILE.exists() else {}
+    for entry in stored.values():
+        if entry["settings"] == settings and None not in entry["means"]:
+            means: list[float] = entry["means"]
+            return means
+    return None
+
+
+def _welch_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """Return the difference of two means with its 95 % interval. Variances may differ (Welch's t)."""
+    low, high = ttest_ind(a, b, equal_var=False).confidence_interval(CONFIDENCE)
+    return Interval(float(low + high) / 2, float(high - low) / 2, len(a))
+
+
+def agreement(results: Results) -> Section:
+    """Compare the means of both implementations."""
+    found = [(c, _independent_means(c.settings)) for c in comparisons(results)]
+    pairs = [(comparison, means) for comparison, means in found if means is not None]
+    gaps: list[Interval] = []
+    rows = []
+    for comparison, means in pairs:
+        metric = METRICS[comparison.problem]
+        values = list(seed_values(comparison.records).values())
+        gaps.append(_welch_difference(values, means))
+        own, other = mean_interval(comparison.records), confidence_interval(means)
+        rows.append([DATA[comparison.problem], comparison.label, str(comparison.records[0].rounds)])
+        rows[-1] += [markdown.value_text(interval, metric) for interval in (own, other)]
+        rows[-1].append(markdown.difference_text(gaps[-1], metric))
+    header = ["data", "method", "rounds", "fedopt", "second implementation", "difference"]
+    commands = [shlex.join(command(comparison.settings, "PATH")) for comparison, _ in pairs]
+    return Section(
+        "agreement",
+        "A second implementation gives the same results",
+        {"agreement": markdown.table(header, rows), "commands": "\n".join(commands)},
+        {"tags and digits": rules.judge_agreement(gaps, len(found))},
+        "^$",
+    )
