@@ -1,4 +1,4 @@
-"""Run what is missing, store results, write the page: python -m claims list|run|collect|verify|independent|page."""
+"""Run what is missing, compare, write the page: python -m claims list|run|collect|verify|independent|page."""
 
 from __future__ import annotations
 
