@@ -10,6 +10,7 @@ import json
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +19,13 @@ from scipy.stats import ttest_ind
 
 from claims import markdown, rules
 from claims.results import Results
+from claims.runner import current_commit
 from claims.scaffold import tuned_runs
 from claims.section import Section, mean_interval, seed_values
 from claims.sparse import best_full_runs
 from claims.writers_plan import SCHEDULES
 from fedopt.analysis.seeds import CONFIDENCE, Interval, confidence_interval
+from fedopt.files import write_atomically
 from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
 
@@ -77,21 +80,38 @@ def run_missing_comparisons(results: Results, files: Path, log: Callable[[str], 
     """Run the second implementation where its result is missing. Return the number of failures."""
     failures = 0
     for comparison in comparisons(results):
-        if _independent_means(comparison.settings) is None:
-            words = [*command(comparison.settings, str(files))[2:], "--write", str(FILE)]
+        if _independent_result(comparison.settings) is None:
+            words = command(comparison.settings, str(files))[2:]
             log(f"{comparison.problem}, {comparison.label}: {shlex.join(words)}")
-            failures += subprocess.run([sys.executable, str(PROGRAM), *words]).returncode != 0
+            process = subprocess.run(
+                [sys.executable, str(PROGRAM), *words], stdout=subprocess.PIPE, text=True
+            )
+            if process.returncode == 0:
+                _store(comparison.settings, [json.loads(line) for line in process.stdout.splitlines()])
+            failures += process.returncode != 0
     return failures
 
 
-def _independent_means(settings: dict[str, Any]) -> list[float] | None:
-    """Return the results of the second implementation for each seed; None if it has not run or diverged."""
-    stored = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for entry in stored.values():
-        if entry["settings"] == settings and None not in entry["means"]:
-            means: list[float] = entry["means"]
-            return means
-    return None
+def _store(settings: dict[str, Any], seeds: list[dict[str, Any]]) -> None:
+    means = {seed["seed"]: seed["mean"] for seed in seeds}
+    origin = {"commit": current_commit(), "date": time.strftime("%Y-%m-%d")}
+    lines = [json.dumps(entry) for entry in [*_stored(), {"settings": settings, "means": means, **origin}]]
+    write_atomically(FILE, "[\n " + ",\n ".join(lines) + "\n]\n")
+
+
+def _stored() -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads(FILE.read_text()) if FILE.exists() else []
+    return entries
+
+
+def _independent_result(settings: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the stored result of the second implementation; None if it has not run."""
+    return next((entry for entry in _stored() if entry["settings"] == settings), None)
+
+
+def _origin() -> str:
+    commits, dates = (sorted({entry[name] for entry in _stored()}) for name in ("commit", "date"))
+    return f"Second implementation: commit {', '.join(commits)}; {', '.join(dates)}." if commits else ""
 
 
 def _welch_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
@@ -102,12 +122,12 @@ def _welch_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 def agreement(results: Results) -> Section:
     """Compare the means of both implementations."""
-    found = [(c, _independent_means(c.settings)) for c in comparisons(results)]
-    pairs = [(comparison, means) for comparison, means in found if means is not None]
+    found = [(c, _independent_result(c.settings)) for c in comparisons(results)]
+    pairs = [(c, entry) for c, entry in found if entry and None not in entry["means"].values()]
     gaps: list[Interval] = []
     rows = []
-    for comparison, means in pairs:
-        metric = METRICS[comparison.problem]
+    for comparison, entry in pairs:
+        metric, means = METRICS[comparison.problem], list(entry["means"].values())
         values = list(seed_values(comparison.records).values())
         gaps.append(_welch_difference(values, means))
         own, other = mean_interval(comparison.records), confidence_interval(means)
@@ -119,7 +139,7 @@ def agreement(results: Results) -> Section:
     return Section(
         "agreement",
         "A second implementation gives the same results",
-        {"agreement": markdown.table(header, rows), "commands": "\n".join(commands)},
+        {"agreement": markdown.table(header, rows), "commands": "\n".join(commands), "origin": _origin()},
         {"tags and digits": rules.judge_agreement(gaps, len(found))},
         "^$",
     )

@@ -8,10 +8,8 @@ For `digits` the whole network is one row. For `tags` there is one row per word,
 """
 
 import argparse
-import fcntl
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -252,21 +250,9 @@ def run(problem: Problem, settings: dict[str, Any], seed: int) -> list[tuple[int
     return curve
 
 
-def write_entry(path: Path, key: str, entry: dict[str, Any]) -> None:
-    """Set one entry of a JSON file. Another process may do the same at the same time."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX)
-    entries = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    text = json.dumps({**entries, key: entry}, indent=1, sort_keys=True, allow_nan=False)
-    new = path.with_name(path.name + ".new")
-    new.write_text(text + "\n", encoding="utf-8")
-    os.replace(new, path)
-    os.close(folder)
-
-
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Check federated optimization by a second implementation.")
+    parser = argparse.ArgumentParser(description="Print one JSON object per seed.")
     parser.add_argument("problem", choices=("digits", "tags"))
     parser.add_argument("--files", type=Path, required=True, help="directory of the HDF5 files")
     parser.add_argument("--algorithm", choices=("fedavg", "fedavgm", *ADAPTIVE, "scaffold"), required=True)
@@ -276,23 +262,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1500)
     parser.add_argument("--decay-rounds", type=int, help="multiply the client rate by 0.1 every N rounds")
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default="0,1,2")
-    parser.add_argument("--write", type=Path, help="JSON file that receives the result")
     settings = vars(parser.parse_args())
-    files, seeds, write = (settings.pop(name) for name in ("files", "seeds", "write"))
-    settings["tau"] = settings["tau"] if settings["algorithm"] in ADAPTIVE else None
-    key = " ".join(f"{name}={value}" for name, value in settings.items())
+    files, seeds = settings.pop("files"), settings.pop("seeds")
     problem: Problem = Digits(files) if settings["problem"] == "digits" else Tags(files)
     np.seterr(over="ignore", invalid="ignore")  # a run may diverge
-    means, curves = [], []
     for seed in seeds:
         curve = run(problem, settings, seed)
         late = [score for number, score in curve if number > settings["rounds"] - 100]
         mean = sum(late) / len(late)
-        print(f"{key} seed={seed}: mean {mean:.5f} last {late[-1]:.5f}", flush=True)
-        means.append(None if math.isnan(mean) else mean)  # JSON has no NaN
-        curves.append([(number, None if math.isnan(score) else score) for number, score in curve])
-    if write:
-        write_entry(write, key, {"settings": settings, "seeds": seeds, "means": means, "curves": curves})
+        result = {"seed": seed, "mean": mean, "last": late[-1], "curve": curve}
+        print(
+            json.dumps({name: None if value != value else value for name, value in result.items()}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
