@@ -30,7 +30,7 @@ def decay(results: Results) -> Section:
     }
     characters = finished(results, "characters/.*"), finished(results, "decay/characters/.*")
     tables = {
-        "writers": _writers_table(constant, decayed, central),
+        "writers": _writers_table(results, constant, decayed, central),
         "digits": markdown.table(
             HEADER,
             [
@@ -70,12 +70,25 @@ def _best_centralized(results: Results) -> Interval | None:
     return max((mean_interval([run], "last") for run in runs), key=lambda i: i.mean if i else 0, default=None)
 
 
-def _writers_table(constant: Runs, decayed: Runs, central: Interval | None) -> str:
-    rows = _rows(constant, decayed, "value")
-    rates = [[rates_text(runs.get(method, [])) for runs in (constant, decayed)] for method in OPTIMIZERS]
-    rows = [[*row, *points] for row, points in zip(rows, rates, strict=True)]
-    rows.append(["Centralized", markdown.value_text(central, "accuracy"), *[ABSENT] * 4])
-    return markdown.table([*HEADER, "rates, constant", "rates, decay"], rows)
+def _writers_table(results: Results, constant: Runs, decayed: Runs, central: Interval | None) -> str:
+    rows = []
+    for method, row in zip(OPTIMIZERS, _rows(constant, decayed, "value"), strict=True):
+        rates = [rates_text(runs.get(method, [])) for runs in (constant, decayed)]
+        rows.append([*row, *rates, _better_points(results, method)])
+    rows.append(["Centralized", markdown.value_text(central, "accuracy"), *[ABSENT] * 5])
+    return markdown.table([*HEADER, "rates, constant", "rates, decay", "decay is better at"], rows)
+
+
+def _better_points(results: Results, method: str) -> str:
+    """Return at how many points of the sweeps the run with decay has the higher accuracy."""
+    entries = [results.get(f"writers/{name}/{method}") for name in SCHEDULES]
+    values = [
+        {(r.config["client.lr"], r.config["server.lr"]): r.info["value"] for r in entry.done} if entry else {}
+        for entry in entries
+    ]
+    points = values[0].keys() & values[1].keys()
+    better = sum(values[1][point] > values[0][point] for point in points)
+    return f"{better} of {len(points)} points" if points else ABSENT
 
 
 def _rows(constant: Runs, decayed: Runs, name: str) -> list[list[str]]:

@@ -7,7 +7,7 @@ CPU times that the runner has recorded.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +90,25 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
 
 
 def times_table(results: Results) -> str:
-    """Return the table of estimated and actual CPU times."""
+    """Return the table of estimated and actual CPU times, one row per directory of results."""
     estimates = _load_estimates()["entries"]
-    rows = []
+    groups: dict[str, list[EntryResult]] = {}
     for name, result in sorted(results.items()):
         if is_timed(result):
-            actual, estimate = result.cpu_seconds or 0.0, estimates.get(name)
-            rounds = sum(record.rounds for record in result.done)
-            ratio = ABSENT if estimate is None else f"{actual / estimate:.1f}"
-            rows.append([f"`{name}`", f"{len(result.done)}", f"{rounds:,}", f"{actual / 60:.1f}"])
-            rows[-1] += [ABSENT if estimate is None else f"{estimate / 60:.1f}", ratio]
-    header = ["entry", "runs", "rounds", "CPU minutes", "estimate", "actual / estimate"]
+            groups.setdefault(name.rpartition("/")[0], []).append(result)
+    rows = [_times_row(group, entries, estimates) for group, entries in groups.items()]
+    header = ["results", "commands", "runs", "rounds", "CPU minutes", "estimate", "actual / estimate"]
     return table(header, rows) if rows else "No timed run is complete."
+
+
+def _times_row(group: str, entries: Sequence[EntryResult], estimates: Mapping[str, float]) -> list[str]:
+    """Add up the times of some entries. The ratio is that of the entries that have an estimate."""
+    records = [record for entry in entries for record in entry.done]
+    actual = sum(entry.cpu_seconds or 0.0 for entry in entries)
+    row = [f"`{group}`", str(len(entries)), str(len(records)), f"{sum(r.rounds for r in records):,}"]
+    row.append(f"{actual / 60:.0f}")
+    estimated = {entry.name: entry.cpu_seconds or 0.0 for entry in entries if entry.name in estimates}
+    if not estimated:
+        return [*row, ABSENT, ABSENT]
+    estimate = sum(estimates[name] for name in estimated)
+    return [*row, f"{estimate / 60:.0f}", f"{sum(estimated.values()) / estimate:.1f}"]
