@@ -1,7 +1,7 @@
 """Compare results of the package with those of a second implementation on the same files.
 
 `python -m claims independent --files DIR` runs `independent.py` with the settings of stored results. The page
-compares the means over seeds. The two implementations draw other clients and other initial weights.
+compares the means over seeds. The two implementations draw different clients and initial weights.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from scipy.stats import ttest_ind
 from claims import markdown, rules
 from claims.results import Results
 from claims.runner import current_commit
-from claims.scaffold import tuned_runs
-from claims.section import Section, mean_interval, seed_values
+from claims.scaffold import trained_best
+from claims.section import Section, seed_values
 from claims.sparse import best_full_runs
-from claims.writers_plan import SCHEDULES
+from claims.writers_plan import SCHEDULES, SEEDS
 from fedopt.analysis.seeds import CONFIDENCE, Interval, confidence_interval
 from fedopt.files import write_atomically
 from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
@@ -33,6 +33,10 @@ PROGRAM = Path(__file__).parent / "independent.py"
 FILE = Path(__file__).parent / "independent.json"
 METRICS = {"tags": "recall_at_5", "digits": "accuracy"}
 DATA = {"tags": "tags of real questions", "digits": "digits, small network"}
+PLANNED = {
+    "tags": len(OPTIMIZERS),
+    "digits": len(SCHEDULES) * len(OPTIMIZERS) + 1,
+}  # comparisons; + 1: SCAFFOLD
 
 
 class Comparison(NamedTuple):
@@ -62,10 +66,10 @@ def comparisons(results: Results) -> list[Comparison]:
     for name in SCHEDULES:
         for method in OPTIMIZERS:
             entry = results.get(f"writers/seeds/{name}/{method}")
-            found.append(Comparison("digits", f"{METHOD_NAMES[method]}, {name}", entry.done if entry else []))
-    found.append(
-        Comparison("digits", "SCAFFOLD", tuned_runs(results, "writers/scaffold").get("scaffold", []))
-    )
+            runs = entry.done if entry and entry.complete else []
+            found.append(Comparison("digits", f"{METHOD_NAMES[method]}, {name}", runs))
+    scaffold = trained_best(results, "writers/scaffold").get("scaffold", [])
+    found.append(Comparison("digits", "SCAFFOLD", scaffold))
     return [comparison for comparison in found if comparison.records]
 
 
@@ -122,24 +126,27 @@ def _welch_difference(a: Sequence[float], b: Sequence[float]) -> Interval:
 
 def agreement(results: Results) -> Section:
     """Compare the means of both implementations."""
-    found = [(c, _independent_result(c.settings)) for c in comparisons(results)]
-    pairs = [(c, entry) for c, entry in found if entry and None not in entry["means"].values()]
-    gaps: list[Interval] = []
-    rows = []
-    for comparison, entry in pairs:
-        metric, means = METRICS[comparison.problem], list(entry["means"].values())
-        values = list(seed_values(comparison.records).values())
-        gaps.append(_welch_difference(values, means))
-        own, other = mean_interval(comparison.records), confidence_interval(means)
-        rows.append([DATA[comparison.problem], comparison.label, str(comparison.records[0].rounds)])
-        rows[-1] += [markdown.value_text(interval, metric) for interval in (own, other)]
-        rows[-1].append(markdown.difference_text(gaps[-1], metric))
+    gaps: dict[str, list[Interval | None]] = {problem: [] for problem in PLANNED}
+    rows, commands = [], []
+    for comparison in comparisons(results):
+        entry = _independent_result(comparison.settings)
+        if entry is None:
+            continue
+        metric, values = METRICS[comparison.problem], list(seed_values(comparison.records).values())
+        means = [mean for mean in entry["means"].values() if mean is not None]
+        has_diverged = min(len(values), len(means)) < SEEDS
+        gap = None if has_diverged else _welch_difference(values, means)
+        gaps[comparison.problem].append(gap)
+        rows.append([DATA[comparison.problem], comparison.label, f"{comparison.records[0].rounds:,}"])
+        intervals = [confidence_interval(found) if found else None for found in (values, means)]
+        rows[-1] += [markdown.value_text(interval, metric) for interval in intervals]
+        rows[-1].append("diverged" if has_diverged else markdown.difference_text(gap, metric))
+        commands.append(shlex.join(command(comparison.settings, "PATH")))
     header = ["data", "method", "rounds", "fedopt", "second implementation", "difference"]
-    commands = [shlex.join(command(comparison.settings, "PATH")) for comparison, _ in pairs]
     return Section(
         "agreement",
         "A second implementation gives the same results",
         {"agreement": markdown.table(header, rows), "commands": "\n".join(commands), "origin": _origin()},
-        {"tags and digits": rules.judge_agreement(gaps, len(found))},
+        {DATA[problem]: rules.judge_agreement(gaps[problem], number) for problem, number in PLANNED.items()},
         "^$",
     )

@@ -32,7 +32,9 @@ def at_least_as_good(results: Results) -> Section:
     verdicts = {
         "Shakespeare, 1,500 rounds": _judged(long),
         "Shakespeare, rounds 225 to 300": _judged(text),
-        "Shakespeare, rounds 225 to 300, FedYogi": rules.judge_at_least_as_good({"fedyogi": seeds}, "fedavg"),
+        "Shakespeare, rounds 225 to 300, FedYogi against FedAvg": rules.judge_at_least_as_good(
+            {"fedyogi": seeds}, "fedavg"
+        ),
         "digits, round 200": _judged(digits, "last"),
         "digits, small network, 1,500 rounds": _judged(small),
         "characters, synthetic, 300 rounds": _judged(characters),
@@ -62,8 +64,9 @@ def at_least_as_good(results: Results) -> Section:
 
 
 def _judged(runs: Runs, name: str = "value") -> rules.Verdict:
-    """Compare with the better of the non-adaptive methods. Without runs of all four, nothing more than
-    "holds weaker" is possible.
+    """Compare with the better of the non-adaptive methods.
+
+    If one of the four methods has not run, the verdict is "holds weaker" at most.
     """
     means = {m: mean_interval(runs.get(m, []), name) for m in (*JUDGED, *OTHERS)}
     known = {method: mean for method, mean in means.items() if mean is not None}

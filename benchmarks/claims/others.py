@@ -9,6 +9,7 @@ from claims.plan import GRIDS, MORE_POINTS, REPEATED, REPEATED_WITH, SEEDS, TAU,
 from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, difference
 from claims.selection import joined_records, method_grids
+from claims.sparse import best_full_runs
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
@@ -72,7 +73,7 @@ def slow_starters(results: Results) -> Section:
 
 def _explanations(results: Results, grids: dict[str, RateGrid]) -> dict[str, rules.Verdict]:
     """Return what each explanation changes, in points of recall at 5."""
-    adaptive = {m: _long_runs(results, m) for m in ("fedadagrad", *SLOW)}
+    adaptive = {m: best_full_runs(results, m) for m in ("fedadagrad", *SLOW)}
     verdicts = {}
     if all(adaptive.values()):
         early = [_gap({m: value_at(adaptive[m][0], 150) for m in adaptive}, method) for method in SLOW]
@@ -106,12 +107,6 @@ def _text(gain: float) -> str:
     return markdown.difference_text(Interval(gain, None, 1), "recall_at_5")
 
 
-def _long_runs(results: Results, method: str) -> list[RunRecord]:
-    """Return the runs of full length with the smallest training loss."""
-    found = [e.done for n, e in results.items() if n.startswith(f"so_lr/full/{method}_") and e.done]
-    return min(found, key=lambda runs: sum(r.info["train_loss"] for r in runs) / len(runs), default=[])
-
-
 def _value_with_tau(grids: dict[str, RateGrid], method: str, tau: float) -> float | None:
     """Return the result at round 150 with the paper's client rate and server rate."""
     trials = grids[method].trials if method in grids else ()
@@ -143,7 +138,7 @@ def _length_table(results: Results, grids: dict[str, RateGrid]) -> str:
     rows = []
     for method in ("fedadagrad", *SLOW, "fedavg"):
         trial = grids[method].selected_by_papers_rule if method in grids else None
-        records = _long_runs(results, method) or (list(trial.group.records) if trial else [])
+        records = best_full_runs(results, method) or (list(trial.group.records) if trial else [])
         cells = [value_at(records[0], r) if records else None for r in rounds]
         rows.append([METHOD_NAMES[method], *(ABSENT if v is None else f"{v * 100:.1f}" for v in cells)])
     return markdown.table(["round", *(f"{r:,}" for r in rounds)], rows)

@@ -28,7 +28,7 @@ from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
 
 PROGRAM = Path(sys.executable).parent / "fedopt"
-TASKS_PATH = Path(__file__).parents[1]  # of `claims.label_skew`; commands run in another directory
+TASKS_PATH = Path(__file__).parents[1]  # of the tasks of the claims; commands run in another directory
 Log = Callable[[str], None]
 
 
@@ -165,13 +165,13 @@ def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "")
 
 
 def current_commit() -> str:
-    """Return the commit of the package that is used, with "+" if its files have changed."""
+    """Return the commit that is used, with "+" if files of the package or of the claims have changed."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(Path(fedopt.__file__).parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
-    changed = git("status", "--porcelain", "--", ":/src")
+    changed = git("status", "--porcelain", "--", ":/src", ":/benchmarks/claims/*.py")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 

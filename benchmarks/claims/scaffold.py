@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 from claims import markdown, rules
 from claims.label_skew import POPULATIONS
 from claims.results import Results
-from claims.section import Section, curve_figure, difference, finished, mean_interval
+from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
 from claims.selection import method_grids
+from fedopt.analysis.heatmap import RateTrial
 from fedopt.analysis.seeds import Interval
-from fedopt.runs.records import RunRecord
-
-Runs = dict[str, list[RunRecord]]  # seeds by method
 
 
 def scaffold(results: Results) -> Section:
     """Compare SCAFFOLD with FedAvg on all data."""
-    skewed = {name: tuned_runs(results, f"scaffold/{name}") for name in POPULATIONS}
+    skewed = {name: _most_accurate(results, f"scaffold/{name}") for name in POPULATIONS}
     diverged = _diverged(results, "digits/scaffold-0")
     text = finished(results, r"shakespeare/[a-z]+-\d")
     digits = finished(results, r"digits/[a-z]+-\d")
-    writers = tuned_runs(results, "writers/scaffold")
+    writers = trained_best(results, "writers/scaffold")
     rows = [
         *([_describe(name), *_row(runs)] for name, runs in skewed.items()),
         ["Shakespeare, 1,119 roles, 300 rounds", *_row(text)],
@@ -58,13 +58,29 @@ def _diverged(results: Results, name: str) -> int | None:
     return next((r.info.get("rounds_done", r.rounds) for r in found if r.status == "diverged"), None)
 
 
-def tuned_runs(results: Results, name: str) -> Runs:
-    """Return the seeds of the client rate with the highest mean accuracy of each method."""
+def _most_accurate(results: Results, name: str) -> Runs:
+    """For each method, return the runs (one per seed) of the rates with the highest mean test accuracy."""
+    best = {
+        m: max(trials, key=lambda trial: trial.result or 0.0) for m, trials in _trials(results, name).items()
+    }
+    return {method: list(trial.group.records) for method, trial in best.items()}
+
+
+def trained_best(results: Results, name: str) -> Runs:
+    """For each method, return the runs (one per seed) of the rates with the smallest training loss."""
+    best = {
+        method: min(trials, key=lambda trial: math.inf if trial.train_loss is None else trial.train_loss)
+        for method, trials in _trials(results, name).items()
+    }
+    return {method: list(trial.group.records) for method, trial in best.items()}
+
+
+def _trials(results: Results, name: str) -> dict[str, list[RateTrial]]:
+    """Return the trials of each method in which no seed diverged."""
     if name not in results or not results[name].complete:
         return {}
     grids = method_grids(results[name].records)
-    best = {method: max(grid.trials, key=lambda trial: trial.result or 0.0) for method, grid in grids.items()}
-    return {method: list(trial.group.records) for method, trial in best.items()}
+    return {method: [trial for trial in grid.trials if not trial.state] for method, grid in grids.items()}
 
 
 def _difference(runs: Runs, name: str = "value") -> Interval | None:

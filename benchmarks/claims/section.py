@@ -35,7 +35,9 @@ class Section(NamedTuple):
 
 def seed_values(records: Sequence[RunRecord], name: str = "value") -> dict[int, float]:
     """Return a recorded result of finished runs by seed: `value` is the mean over the last 100 rounds."""
-    return {r.info["seed"]: r.info[name] for r in records if r.status == "done" and r.info.get(name)}
+    return {
+        r.info["seed"]: r.info[name] for r in records if r.status == "done" and r.info.get(name) is not None
+    }
 
 
 def mean_interval(records: Sequence[RunRecord], name: str = "value") -> Interval | None:

@@ -13,7 +13,7 @@ from fedopt.runs.records import RunRecord
 
 
 def joined_records(results: Results, names: Sequence[str]) -> list[RunRecord]:
-    """Return the runs of several entries that share a directory, each once.
+    """Return the runs of several entries, each once.
 
     Runs of one grid may have been made on several machines. The checksum of imported data is left out,
     because it depended on the version of fedopt until 2026-11-17.

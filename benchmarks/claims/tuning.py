@@ -39,7 +39,9 @@ class Sweeps(NamedTuple):
     label: str  # of the metric
     needed: tuple[str, ...]  # the entries without which there is no verdict
     optional: tuple[str, ...] = ()
-    points: Collection[tuple[float, float]] = ()  # log10 of the rates that all values of tau have; (): all
+    points: Collection[
+        tuple[float, float]
+    ] = ()  # log10 rates that were run for every tau; (): use all trials
 
     @property
     def title(self) -> str:
@@ -49,7 +51,8 @@ class Sweeps(NamedTuple):
         return all(name in results and results[name].complete for name in self.needed)
 
     def grids(self, results: Results) -> dict[str, RateGrid]:
-        return method_grids(joined_records(results, (*self.needed, *self.optional)))
+        optional = [name for name in self.optional if name in results and results[name].complete]
+        return method_grids(joined_records(results, (*self.needed, *optional)))
 
 
 _TAGS = ("tags", "tags of real questions", "recall_at_5", "recall at 5")
@@ -91,7 +94,8 @@ def ease_of_tuning(results: Results) -> Section:
 
 def _good_trials(sweeps: Sweeps, grids: dict[str, RateGrid], method: str) -> list[RateTrial]:
     """Return the trials that are at least halfway from a constant prediction to the best of all methods."""
-    best = max(trial.result for grid in grids.values() for trial in grid.trials if trial.result is not None)
+    found = [trial.result for grid in grids.values() for trial in grid.trials if trial.result is not None]
+    best = max(found, default=1.0)
     limit = (load_baselines()[sweeps.name] + best) / 2
     return [trial for trial in grids[method].trials if trial.result is not None and trial.result >= limit]
 
@@ -177,9 +181,11 @@ def _best_by_tau(trials: Sequence[RateTrial]) -> dict[float, RateTrial]:
 
 
 def _is_edge(trial: RateTrial, trials: Sequence[RateTrial]) -> bool:
-    """Return whether the server rate of a trial is the smallest or largest of those with its tau."""
-    rates = {other.server_lr for other in trials if other.tau == trial.tau}
-    return trial.server_lr in (min(rates), max(rates))
+    """Return whether a rate of a trial is the smallest or largest of those with its tau."""
+    same = [other for other in trials if other.tau == trial.tau]
+    clients, servers = {other.client_lr for other in same}, {other.server_lr for other in same}
+    at_client_edge = trial.client_lr in (min(clients), max(clients))
+    return at_client_edge or trial.server_lr in (min(servers), max(servers))
 
 
 def inverse_relation(results: Results) -> Section:
@@ -192,9 +198,7 @@ def inverse_relation(results: Results) -> Section:
     verdicts = {f"{TAG_GRIDS.data}, {METHOD_NAMES[m]}": _judged(TAG_GRIDS, results, m) for m in OPTIMIZERS}
     for method in ("fedavgm", "fedavg"):
         verdicts[f"{DIGIT_GRIDS.data}, {METHOD_NAMES[method]}"] = _judged(DIGIT_GRIDS, results, method)
-    spans = {method: max(line.values()) - min(line.values()) for method, line in lines["digits"].items()}
-    is_known = DIGIT_GRIDS.is_complete(results)
-    verdicts[f"{DIGIT_GRIDS.data}, stability"] = rules.judge_stability(spans if is_known else {}, ADAPTIVE)
+    verdicts[f"{DIGIT_GRIDS.data}, stability"] = _judged_stability(results, digits, lines["digits"])
     labels = ("client rate, " + plotting.CLIENT_RATE, "best server rate, " + plotting.SERVER_RATE)
     drawn = {
         f"rates_{sweeps.name}": partial(
@@ -211,6 +215,15 @@ def inverse_relation(results: Results) -> Section:
         f"^{GRID}|^writers/grid",
         drawn,
     )
+
+
+def _judged_stability(
+    results: Results, grids: dict[str, RateGrid], lines: dict[str, dict[float, float]]
+) -> rules.Verdict:
+    known = {method: line for method, line in lines.items() if line and DIGIT_GRIDS.is_complete(results)}
+    spans = {method: max(line.values()) - min(line.values()) for method, line in known.items()}
+    at_edge = [method for method, line in known.items() if _count_edges(line, grids[method])]
+    return rules.judge_stability(spans, at_edge, ADAPTIVE)
 
 
 def _judged(sweeps: Sweeps, results: Results, method: str) -> rules.Verdict:
@@ -235,7 +248,7 @@ def _obstacle(sweeps: Sweeps, line: dict[float, float], grid: RateGrid) -> str:
     floor = load_baselines()[sweeps.name]
     if grid.best is None or (grid.best.value or 0.0) < floor + FLOOR_MARGIN:
         return f"no trial is more than {FLOOR_MARGIN * 100:g} points above a constant prediction"
-    if _is_at_edge(line, grid):
+    if _count_edges(line, grid) > len(line) / 2:
         return "best rates mostly at the edge of the grid"
     return ""
 
@@ -251,10 +264,10 @@ def _best_server_rates(grid: RateGrid) -> dict[float, float]:
     return {client: max(points)[1] for client, points in sorted(columns.items()) if any(p[2] for p in points)}
 
 
-def _is_at_edge(line: dict[float, float], grid: RateGrid) -> bool:
-    """Return whether more than half of the best server rates are the smallest or largest of the grid."""
+def _count_edges(line: dict[float, float], grid: RateGrid) -> int:
+    """Return how many of the best server rates are the smallest or largest of the grid."""
     rates = [log10(trial.server_lr) for trial in grid.trials]
-    return sum(rate in (min(rates), max(rates)) for rate in line.values()) > len(line) / 2
+    return sum(rate in (min(rates), max(rates)) for rate in line.values())
 
 
 def _has_trained(record: RunRecord) -> bool:

@@ -1,6 +1,6 @@
-"""Real digits by writer with a small network: a dense task on which whole grids run at full length.
+"""Real digits by writer with a small network: a dense task on which many runs of full length are possible.
 
-The network is none of the paper's. A run of 1,500 rounds takes seconds; the paper's convolutional network
+The paper does not use this network. A run of 1,500 rounds takes seconds; the paper's convolutional network
 takes half an hour.
 """
 

@@ -56,6 +56,11 @@ def test_one_of_ten_intervals_may_exclude_zero(excluded: int, known: int, status
     assert rules.judge_agreement(differences, 10).status == status
 
 
+def test_comparison_with_a_diverged_run_counts_as_a_difference() -> None:
+    assert rules.judge_agreement([seeds(0.005)] * 9 + [None], 10).status == rules.HOLDS
+    assert rules.judge_agreement([seeds(0.005)] * 8 + [None] * 2, 10).status == rules.NOT_SHOWN
+
+
 @pytest.mark.parametrize(
     ("fedyogi", "status"),
     [(0.5, rules.WEAKER), (1.0, rules.WEAKER), (1.5, rules.NOT_SHOWN), (None, rules.NOT_RUN)],
@@ -63,7 +68,7 @@ def test_one_of_ten_intervals_may_exclude_zero(excluded: int, known: int, status
 def test_stable_rates_span_half_of_the_range_of_others(fedyogi: float | None, status: str) -> None:
     spans = {"fedadagrad": 0.0, "fedadam": 0.5, "fedyogi": fedyogi, "fedavgm": 2.0, "fedavg": 2.5}
     known = {method: span for method, span in spans.items() if span is not None}
-    assert rules.judge_stability(known, ("fedadagrad", "fedadam", "fedyogi")).status == status
+    assert rules.judge_stability(known, (), ("fedadagrad", "fedadam", "fedyogi")).status == status
 
 
 @pytest.mark.parametrize(
