@@ -185,7 +185,7 @@ class Scaffold:
             delta_x += weight * change
             delta_c += weight * (new - old)
             self.own[number] = new
-        self.c = self.c + CLIENTS_PER_ROUND / len(problem.clients) * delta_c
+        self.c = self.c + len(chosen) / len(problem.clients) * delta_c
         return delta_x
 
 
