@@ -27,8 +27,8 @@ _SERVER_RATES = {
     "fedadagrad": "-1.5:-0.5:0.5",
     "fedadam": "-2.5:-1:0.5",
     "fedyogi": "-2.5:-1:0.5",
-    "fedavgm": "-1:0.5:0.5",
-    "fedavg": "-0.5:1:0.5",
+    "fedavgm": "-1:0:0.5",
+    "fedavg": "-0.5:0.5:0.5",
 }
 _SETTINGS = {"clients_per_round": 10, "client.batch_size": 20, "eval.every": 100, "eval.last_every": 25}
 
