@@ -79,7 +79,10 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
     federation = TASKS[record.info["task"]].federation(
         source if source == "synthetic" else str(work / source)
     )
-    steps = float(np.ceil(federation.train.sizes / config["client.batch_size"]).mean())
+    sizes = federation.train.sizes
+    if record.info["algorithm"] == "centralized":
+        sizes = sizes.sum(keepdims=True)  # one client with all examples
+    steps = float(np.ceil(sizes / config["client.batch_size"]).mean()) * config.get("client.epochs", 1)
     rounds = config["rounds"]
     evaluations = sum(
         is_evaluated(t, rounds, config["eval.every"], config["eval.last_every"]) for t in range(rounds + 1)
