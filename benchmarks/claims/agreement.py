@@ -33,10 +33,8 @@ PROGRAM = Path(__file__).parent / "independent.py"
 FILE = Path(__file__).parent / "independent.json"
 METRICS = {"tags": "recall_at_5", "digits": "accuracy"}
 DATA = {"tags": "tags of real questions", "digits": "digits, small network"}
-PLANNED = {
-    "tags": len(OPTIMIZERS),
-    "digits": len(SCHEDULES) * len(OPTIMIZERS) + 1,
-}  # comparisons; + 1: SCAFFOLD
+# Number of comparisons. Digits have both schedules of all methods, and SCAFFOLD.
+PLANNED = {"tags": len(OPTIMIZERS), "digits": len(SCHEDULES) * len(OPTIMIZERS) + 1}
 
 
 class Comparison(NamedTuple):

@@ -16,13 +16,13 @@ from fedopt.reproduction.published import ADAPTIVE, OPTIMIZERS
 TASK = "claims.writers:writers"
 GRID_ROUNDS, FULL_ROUNDS, CENTRAL_EPOCHS = 500, 1500, 30
 SEEDS = 3
-SCHEDULES: dict[
-    str, dict[str, object]
-] = {  # of the client rate; "decay" is the paper's, x 0.1 every 500 rounds
+# Schedules of the client rate. "decay" is the paper's: x 0.1 every 500 rounds.
+SCHEDULES: dict[str, dict[str, object]] = {
     "constant": {},
     "decay": {"client.schedule": "staircase", "client.decay_rounds": 500},
 }
-# Server rates of the runs of full length: the best ones after 500 rounds, and those next to them.
+# Server rates of the runs of full length: around the best ones after 500 rounds. Larger rates of FedAvg and
+# FedAvgM are worse there.
 _SERVER_RATES = {
     "fedadagrad": "-1.5:-0.5:0.5",
     "fedadam": "-2.5:-1:0.5",
