@@ -1,4 +1,4 @@
-"""Run what is missing, compare, write the page: python -m claims list|run|collect|verify|independent|page."""
+"""Run what is missing, compare results, write the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from claims.plan import plan_entries
 from claims.results import load_results
 from claims.runner import collect, is_complete, run_missing, verify
 
-COMMANDS = ("list", "run", "collect", "verify", "estimate", "baselines", "independent", "page")
+COMMANDS = ("list", "run", "collect", "verify", "cpu", "estimate", "baselines", "independent", "page")
 
 
 def main() -> int:
@@ -46,6 +46,10 @@ def main() -> int:
         from claims.agreement import run_missing_comparisons
 
         return 1 if run_missing_comparisons(load_results(), options.files, _log) else 0
+    if options.command == "cpu":
+        from claims.cpu_types import run_on_this_cpu
+
+        return 1 if run_on_this_cpu(options.work, options.only, _log) else 0
     if options.command == "run":
         return 1 if run_missing(options.work, options.only, _log) else 0
     results = load_results()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claims import markdown, rules
+from claims.cpu_types import comparison, load_cpu_types
 from claims.plan import GRIDS, MORE_POINTS, REPEATED, REPEATED_WITH, SEEDS, TAU, TUNING_ROUNDS
 from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, difference
@@ -22,36 +23,35 @@ HEAT_MAP_TAU = 1e-3
 
 
 def repeatability(results: Results) -> Section:
-    """Checksums of the same runs on other executors and after a kill."""
-    cases: dict[str, dict[str, RunRecord]] = {case: {} for case in REPEATED}
-    for case, found in cases.items():
-        for name in REPEATED_WITH:
-            result = results.get(f"repeat/{case}/{name.replace(' ', '_')}")
-            if result and result.done:
-                found[name] = result.done[0]
-    rows = [
-        [
-            REPEATED[case][0],
-            REPEATED[case][1],
-            "killed once, resumed" if name == "killed" else name,
-            str(record.info["rounds"]),
-            f"`{record.info['x_sha256'][:16]}`",
-            str(record.info["machine"]["torch"]),
-            str(record.info["machine"]["cpu"]),
-        ]
-        for case, found in cases.items()
-        for name, record in found.items()
-    ]
-    header = ["task", "algorithm", "executor", "rounds", "SHA-256 of x", "torch", "CPU instructions"]
-    checksums = {case: [r.info["x_sha256"] for r in found.values()] for case, found in cases.items()}
-    verdict = rules.judge_repeatability(checksums, len(REPEATED) * len(REPEATED_WITH))
+    """Checksums of the same runs on other executors and after a kill, and values on other CPU types."""
+    others = load_cpu_types()
+    rows: list[list[str]] = []
+    checksums: dict[str, list[str]] = {}
+    for known in (results, *others.values()):
+        for case in REPEATED:
+            records = _repeated(known, case)
+            if records:
+                machine = records[0].info["machine"]
+                found = [record.info["x_sha256"] for record in records]
+                checksums[f"{case}, {machine['cpu']}"] = found
+                rows.append([*REPEATED[case][:2], str(records[0].info["rounds"]), machine["torch"]])
+                rows[-1] += [machine["cpu"], f"`{found[0][:16]}`", f"{found.count(found[0])} of {len(found)}"]
+    header = ["task", "algorithm", "rounds", "torch", "CPU instructions", "SHA-256 of x", "identical"]
+    expected = len(REPEATED) * len(REPEATED_WITH) * (1 + len(others))
+    values, verdicts = comparison(results, others)
     return Section(
         "repeat",
         "Repeatability",
-        {"checksums": markdown.table(header, rows)},
-        {"three tasks, five executions each": verdict},
+        {"checksums": markdown.table(header, rows), "cpu_types": values},
+        {"checksums on one CPU type": rules.judge_repeatability(checksums, expected), **verdicts},
         "^repeat/",
     )
+
+
+def _repeated(results: Results, case: str) -> list[RunRecord]:
+    """Return the runs of a case, the serial one first."""
+    found = [results.get(f"repeat/{case}/{name.replace(' ', '_')}") for name in REPEATED_WITH]
+    return [result.done[0] for result in found if result and result.done]
 
 
 def slow_starters(results: Results) -> Section:

@@ -38,6 +38,11 @@ class EntryResult(NamedTuple):
         return [record for record in self.records if record.status == "done"]
 
     @property
+    def cpu_type(self) -> str:
+        """The instructions of the CPU that computed the runs, for example AVX2."""
+        return str(self.records[0].info["machine"]["cpu"]) if self.records else ""
+
+    @property
     def dates(self) -> list[str]:
         """The days on which runs were started, in order."""
         return sorted({str(record.info.get("started", ""))[:10] for record in self.records})

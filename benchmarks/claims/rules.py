@@ -225,17 +225,19 @@ def judge_repeatability(checksums: Mapping[str, list[str]], expected: int) -> Ve
     if runs < expected:
         return Verdict(NOT_RUN, f"{runs} of {expected} runs")
     different = [case for case, values in checksums.items() if len(set(values)) > 1]
-    reason = f"{runs} runs of {len(checksums)} tasks; cases with different checksums: {len(different)}"
+    reason = f"{runs} runs of {len(checksums)} cases; cases with different checksums: {len(different)}"
     return Verdict(CONTRADICTED if different else HOLDS, reason)
 
 
-def judge_agreement(differences: Sequence[Interval | None], expected: int) -> Verdict:
-    """Judge "a second implementation gives the same results" by the intervals of the differences.
+def judge_agreement(
+    differences: Sequence[Interval | None], expected: int, others: str = "runs of the second implementation"
+) -> Verdict:
+    """Judge "others give the same results" by the intervals of the differences.
 
-    None is a comparison in which one implementation diverged. It counts like an interval that excludes 0.
+    None is a comparison in which one side diverged. It counts like an interval that excludes 0.
     """
     if len(differences) < expected:
-        return not_run("runs of the second implementation", len(differences), expected)
+        return not_run(others, len(differences), expected)
     known = [difference for difference in differences if difference is not None]
     excluded = len(differences) - len(known)
     excluded += sum(not abs(difference.mean) <= (difference.half_width or 0.0) for difference in known)

@@ -20,6 +20,8 @@ from pathlib import Path
 from signal import SIGXCPU
 from typing import IO, NamedTuple
 
+import torch
+
 import fedopt
 from claims.entry import IMPORTS, Entry
 from claims.plan import plan_entries
@@ -175,15 +177,27 @@ def current_commit() -> str:
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
+def this_cpu_type() -> str:
+    """Return the instructions of this CPU, as run directories record them."""
+    return torch.backends.cpu.get_cpu_capability()
+
+
 def verify(entry: Entry, work: Path, log: Log) -> bool:
     """Run an entry again in a new directory and compare the checksums with the stored ones."""
+    known = load_results()[entry.name]
+    if known.cpu_type != this_cpu_type():
+        log(
+            f"{entry.name}: the stored checksums are from a CPU with {known.cpu_type}, this one has "
+            f"{this_cpu_type()}; `cpu` compares values instead"
+        )
+        return False
     out = f"verify/{entry.name}-{time.strftime('%Y%m%d%H%M%S')}"
     log(f"{entry.name}: {shlex.join(entry.command(out))}")
     attempt = execute(entry, work, out)
     if attempt.code != 0 and not read_records(work / out):
         log(f"{entry.name}: the command failed ({attempt.outcome}); see {_log_file(entry, work)}")
         return False
-    stored = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in load_results()[entry.name].done}
+    stored = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in known.done}
     found = {(r.path, r.info.get("seed")): r.info.get("x_sha256") for r in read_records(work / out)}
     different = [key for key, checksum in stored.items() if found.get(key) != checksum]
     for path, seed in different:
