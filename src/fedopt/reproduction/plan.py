@@ -96,7 +96,7 @@ class RunPlan:
 
     def central_rates(self, optimizer: str) -> tuple[float, ...]:
         """Return the rates of centralized training: the client grid of the task, or a part of it."""
-        return self.scale.rates(paper_settings(DECAY_TASK).client_grid, CENTRAL_RATES[optimizer])
+        return self.scale.rates(DECAY_TASK, paper_settings(DECAY_TASK).client_grid, CENTRAL_RATES[optimizer])
 
     @property
     def central_last_epochs(self) -> int:
@@ -129,8 +129,8 @@ class RunPlan:
         paper = paper_settings(task)
         best = paper.rates.get(algorithm, paper.rates["fedavg"])  # the paper prints no rates for SCAFFOLD
         grid = {
-            "client_lr": self.scale.rates(paper.client_grid, float(best.client_lr)),
-            "server_lr": self.scale.rates(paper.server_grid, float(best.server_lr)),
+            "client_lr": self.scale.rates(task, paper.client_grid, float(best.client_lr)),
+            "server_lr": self.scale.rates(task, paper.server_grid, float(best.server_lr)),
         }
         if algorithm in ADAPTIVE:
             assert best.tau is not None
