@@ -15,6 +15,7 @@ import numpy as np
 
 from claims.markdown import table
 from claims.results import EntryResult, Results
+from claims.runner import this_cpu_type
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.engine.model_evaluation import EVAL_BATCH
 from fedopt.files import write_atomically
@@ -39,14 +40,22 @@ def is_timed(result: EntryResult) -> bool:
 
 
 def store_estimates(results: Results, work: Path) -> Path:
-    """Measure steps of all tasks. Store estimates: timed entries in seconds, `reproduce` in core hours."""
-    times = measure_step_times(TASK_NAMES)
-    entries = {
-        result.name: round(sum(estimate_seconds(r, times[r.info["task"]], work) for r in result.done), 1)
-        for result in results.values()
-        if is_timed(result) and result.done and result.done[0].info["task"] in times
+    """Measure steps of all tasks. Store estimates: timed entries in seconds, `reproduce` in core hours.
+
+    Estimates of entries that another CPU type has computed are kept.
+    """
+    times, cpu = measure_step_times(TASK_NAMES), this_cpu_type()
+    entries = dict(_load_estimates()["entries"])
+    for result in results.values():
+        is_estimated = is_timed(result) and result.done and result.done[0].info["task"] in times
+        if is_estimated and result.cpu_type == cpu:
+            seconds = [estimate_seconds(record, times[record.info["task"]], work) for record in result.done]
+            entries[result.name] = round(sum(seconds), 1)
+    document = {
+        "entries": dict(sorted(entries.items())),
+        "cpu": cpu,
+        "reproduce_small": small_scale_hours(times),
     }
-    document = {"entries": entries, "reproduce_small": small_scale_hours(times)}
     write_atomically(ESTIMATES, json.dumps(document, indent=1) + "\n")
     return ESTIMATES
 
@@ -58,6 +67,11 @@ def small_scale_hours(times: Mapping[str, StepTimes]) -> dict[str, tuple[int, fl
     runs = {run for artifact in ARTIFACTS.values() for run in artifact.runs(plan.restrict(artifact.tasks))}
     seconds = {task: [run_seconds(run, times[task]) for run in runs if run.task == task] for task in tasks}
     return {task: (len(values), round(sum(values) / 3600, 1)) for task, values in seconds.items()}
+
+
+def small_scale_cpu() -> str:
+    """Return the type of the CPU on which the core hours were estimated."""
+    return str(_load_estimates()["cpu"])
 
 
 def small_scale_table() -> str:
