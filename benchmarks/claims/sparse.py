@@ -53,7 +53,12 @@ def clear_margin(results: Results) -> Section:
     return Section(
         "sparse",
         "Adaptive server methods clearly beat FedAvg on sparse tasks",
-        {"margins": markdown.table(header, rows), "tau_gains": _tau_gains(results)},
+        {
+            "margins": markdown.table(header, rows),
+            "points": _points_table(results),
+            "tau_gains": _tau_gains(results),
+            "large_tau_gains": _large_tau_gains(results),
+        },
         verdicts,
         "^so_lr/(full|synthetic)/",
         curve_figure("sparse", "Tags of Stack Overflow", panels),
@@ -62,14 +67,38 @@ def clear_margin(results: Results) -> Section:
 
 def best_full_runs(results: Results, method: str) -> list[RunRecord]:
     """Return the long runs of the rates with the smallest training loss, of those that have finished."""
-    candidates = [result.done for name, result in results.items() if name.startswith(f"so_lr/full/{method}_")]
-    candidates = [records for records in candidates if records]
+    return next(iter(_full_runs(results, method)), [])
+
+
+def _full_runs(results: Results, method: str) -> list[list[RunRecord]]:
+    """Return the long runs of each point that has finished, the smallest training loss first."""
+    found = [result.done for name, result in results.items() if name.startswith(f"so_lr/full/{method}_")]
 
     def train_loss(records: list[RunRecord]) -> float:
         interval = mean_interval(records, "train_loss")
         return interval.mean if interval else float("inf")
 
-    return min(candidates, key=train_loss, default=[])
+    return sorted((records for records in found if records), key=train_loss)
+
+
+def _points_table(results: Results) -> str:
+    """Return all points that have run at full length. Differences are from the first point of the method."""
+    rows = []
+    for method in OPTIMIZERS:
+        points = _full_runs(results, method)
+        for records in points:
+            loss = mean_interval(records, "train_loss")
+            gap = None if records is points[0] else difference(records, points[0])
+            rows.append(
+                [
+                    METHOD_NAMES[method],
+                    rates_text(records),
+                    f"{loss.mean * 1000:.2f}" if loss else ABSENT,
+                    markdown.value_text(mean_interval(records), METRIC),
+                    markdown.difference_text(gap, METRIC),
+                ]
+            )
+    return markdown.table(["", "rates", "training loss × 1000", "recall at 5, %", "− selected"], rows)
 
 
 def _margin(runs: dict[str, list[RunRecord]], method: str) -> Interval | None:
@@ -85,3 +114,15 @@ def _tau_gains(results: Results) -> str:
             gap = difference(large.done, small.done)
             texts.append(f"{markdown.difference_text(gap, METRIC)} ({METHOD_NAMES[method]})")
     return " and ".join(texts)
+
+
+def _large_tau_gains(results: Results) -> str:
+    """Return what tau = 1e-3 with a larger client rate changes after 1,500 rounds; "" if unknown."""
+    texts = []
+    for method in ADAPTIVE:
+        selected = best_full_runs(results, method)
+        for records in _full_runs(results, method):
+            if records[0].config["server.tau"] == 1e-3 and records is not selected:
+                gap = markdown.difference_text(difference(records, selected), METRIC)
+                texts.append(f"{gap} ({METHOD_NAMES[method]})")
+    return ", ".join(texts)
