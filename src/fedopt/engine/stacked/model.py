@@ -262,8 +262,8 @@ class StackedModel:
 def _one_fake_mode() -> Iterator[None]:
     """Let `make_fx` describe the shapes of all tensors in one mode.
 
-    By default it creates a mode for each tensor, which takes half of the time of a trace. The graph is the
-    same.
+    By default it creates a mode for each tensor, which takes up to half of the time of a trace. The graph is
+    the same.
     """
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
         yield
