@@ -24,6 +24,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 collect_ignore = ["conftest.py"]  # has no doctests, and src has a module of the same name
 torch.set_num_threads(1)  # more threads would compete for the same cores
 
+# Files with tests that take ten seconds or more. They start first, so that no process is alone at the end.
+LONG = (
+    "test_snippets.py",
+    "test_compiled.py",
+    "test_trial_pool.py",
+    "test_stacked_sweeps.py",
+    "test_killed_command.py",
+    "test_soak.py",
+)
+
 # In tests/support.
 pytest_plugins = [
     "bench_fixtures",
@@ -33,6 +43,10 @@ pytest_plugins = [
     "tuning_fixtures",
     "wheel_environment",
 ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG)  # keeps the order otherwise
 
 
 @pytest.fixture(scope="session")

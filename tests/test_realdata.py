@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import h5py
@@ -13,7 +15,8 @@ import fedopt
 from fedopt.data.importing.importer import import_dataset
 from fedopt.data.store import Ragged, Store
 
-pytestmark = pytest.mark.realdata
+# One process of the test session imports each file once.
+pytestmark = [pytest.mark.realdata, pytest.mark.xdist_group("real data")]
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +28,23 @@ def real() -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def imported(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Store]:
+    """`imported(dataset)` returns the store of a dataset; read-only."""
+
+    @cache
+    def store(dataset: str) -> Store:
+        return import_dataset(dataset, [real], tmp_path_factory.mktemp("real") / dataset).store
+
+    return store
+
+
 def counts(store: Store) -> dict[str, tuple[int, int]]:
     return {name: (s["clients"], s["examples"]) for name, s in store.manifest["splits"].items()}
 
 
-def test_import_of_digits_by_writer(real: Path, tmp_path: Path) -> None:
-    store = import_dataset("emnist", [real], tmp_path / "out").store
+def test_import_of_digits_by_writer(real: Path, imported: Callable[[str], Store]) -> None:
+    store = imported("emnist")
     assert counts(store) == {"train": (539, 60_000), "test": (297, 10_000)}
     train = store.split("train")
     with h5py.File(real / "fed_emnist_digitsonly_train.h5") as file:
@@ -43,8 +57,8 @@ def test_import_of_digits_by_writer(real: Path, tmp_path: Path) -> None:
             assert np.array_equal(columns["label"], group["label"][()])
 
 
-def test_import_of_speeches_by_role(real: Path, tmp_path: Path) -> None:
-    store = import_dataset("shakespeare", [real], tmp_path / "out").store
+def test_import_of_speeches_by_role(real: Path, imported: Callable[[str], Store]) -> None:
+    store = imported("shakespeare")
     assert counts(store) == {"train": (1_119, 26_560), "test": (1_119, 4_134)}
     train = store.split("train")
     with h5py.File(real / "shakespeare_train.h5") as file:
@@ -55,8 +69,8 @@ def test_import_of_speeches_by_role(real: Path, tmp_path: Path) -> None:
             assert [row.tobytes() for row in snippets.rows()] == raw
 
 
-def test_import_of_questions_by_user(real: Path, tmp_path: Path) -> None:
-    store = import_dataset("stackoverflow", [real], tmp_path / "out").store
+def test_import_of_questions_by_user(real: Path, imported: Callable[[str], Store]) -> None:
+    store = imported("stackoverflow")
     sizes = counts(store)
     assert sizes["train"] == (2_531, 20_815) and sizes["test"][1] == 1_924
     words, tags = store.text("vocabulary.txt").splitlines(), store.text("tags.txt").splitlines()
@@ -90,10 +104,9 @@ def test_import_of_questions_by_user(real: Path, tmp_path: Path) -> None:
         ("so_lr", "stackoverflow"),
     ],
 )
-def test_task_trains_on_real_files(task: str, dataset: str, real: Path, tmp_path: Path) -> None:
+def test_task_trains_on_real_files(task: str, dataset: str, imported: Callable[[str], Store]) -> None:
     """Three small rounds lower the test loss."""
-    import_dataset(dataset, [real], tmp_path / "store")
     small = {"client.steps": 4, "eval.sample": 200, "eval.every": 3, "clients_per_round": 5}
-    result = fedopt.run(task, rounds=3, data=str(tmp_path / "store"), config=small)
+    result = fedopt.run(task, rounds=3, data=str(imported(dataset).directory), config=small)
     before, after = result.test[0]["loss"], result.test[-1]["loss"]
     assert after < before

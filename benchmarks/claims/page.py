@@ -13,9 +13,10 @@ import jinja2
 from claims import dense, others, sparse, tuning
 from claims.agreement import agreement
 from claims.decay import decay
+from claims.entry import Entry
 from claims.markdown import provenance, table
 from claims.padding import padding
-from claims.plan import TUNING_ROUNDS
+from claims.plan import TUNING_ROUNDS, plan_entries
 from claims.results import Results
 from claims.rules import STATUSES
 from claims.scaffold import scaffold
@@ -48,14 +49,17 @@ def sections(results: Results) -> list[Section]:
     ]
 
 
-def build_page(results: Results) -> str:
-    """Return the text of the page."""
-    content = sections(results)
+def build_page(results: Results, content: Sequence[Section]) -> str:
+    """Return the text of the page with these sections."""
+    entries = plan_entries(results)
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, autoescape=False
     )
     text = environment.from_string(TEMPLATE.read_text()).render(
-        {section.name: _described(number, section, results) for number, section in enumerate(content, 1)},
+        {
+            section.name: _described(number, section, entries, results)
+            for number, section in enumerate(content, 1)
+        },
         overview=_overview(content),
         summary=_summary(content),
         times=times_table(results),
@@ -66,13 +70,13 @@ def build_page(results: Results) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _described(number: int, section: Section, results: Results) -> dict[str, Any]:
+def _described(number: int, section: Section, entries: Sequence[Entry], results: Results) -> dict[str, Any]:
     """Return the fields of a section, its number, commands and the origin of its results."""
     used = [result for name, result in results.items() if re.search(section.entries, name)]
     return {
         **section._asdict(),
         "number": number,
-        "commands": commands(results, section.entries),
+        "commands": commands(entries, results, section.entries),
         "provenance": provenance(used) if used else "",
     }
 
@@ -103,11 +107,10 @@ def _anchor(number: int, section: Section) -> str:
 
 def write_page(results: Results) -> Path:
     """Write the page and its figures. Figures that the page no longer shows are removed."""
-    text = build_page(results)
+    content = sections(results)
+    text = build_page(results, content)
     drawn = {
-        f"{name}.svg": render_svg(draw())
-        for section in sections(results)
-        for name, draw in section.figures.items()
+        f"{name}.svg": render_svg(draw()) for section in content for name, draw in section.figures.items()
     }
     FIGURES.mkdir(parents=True, exist_ok=True)
     for file in FIGURES.glob("*.svg"):

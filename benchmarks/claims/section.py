@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from claims import markdown
+from claims.entry import Entry
 from claims.figures import Curves, draw_curves
-from claims.plan import plan_entries
 from claims.results import Results, value_at
 from claims.rules import Verdict
 from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
@@ -74,13 +74,13 @@ def curve_figure(
     return {name: lambda: draw_curves(title, known, styles)} if known else {}
 
 
-def commands(results: Results, pattern: str) -> str:
+def commands(entries: Sequence[Entry], results: Results, pattern: str) -> str:
     """Return the commands of a section as a folded block. Those without a complete result say so.
 
     The block is HTML: Markdown inside folded blocks is not rendered everywhere.
     """
     lines, done = [], 0
-    for entry in plan_entries(results):
+    for entry in entries:
         if re.search(pattern, entry.name):
             result = results.get(entry.name)
             state = "" if result and result.complete else "   # partly run" if result else "   # not run yet"

@@ -49,8 +49,9 @@ def sweep_words(
 
 
 def run_sweep(out: Path, *more: str | Path, **changes: Any) -> dict[str, Any]:
-    """Run a sweep in `out` and return its JSON summary."""
-    done = fedopt(*sweep_words("--out", out, "--json", *more, **changes))
+    """Run a sweep in `out`, by default on one worker, and return its JSON summary."""
+    workers = [] if "--workers" in more else ["--workers", "1"]  # a worker starts in seconds
+    done = fedopt(*sweep_words("--out", out, "--json", *workers, *more, **changes))
     assert done.code == 0, done.err
     result: dict[str, Any] = json.loads(done.out)
     return result

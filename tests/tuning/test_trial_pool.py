@@ -64,7 +64,7 @@ def test_killed_search_continues_with_the_same_decisions_on_other_workers(
 ) -> None:
     reference, out = tmp_path / "reference", tmp_path / "killed"
     options: dict[str, Any] = {"grid": "client_lr=0|1|2|38, server_lr=-1|0", "rounds": 9}
-    summary = run_sweep(reference, "--search", search, "--workers", "3", **options)
+    summary = run_sweep(reference, "--search", search, "--workers", "2", **options)
     words = sweep_words("--out", out, "--search", search, "--workers", "1", **options)
     with started(words) as process:
         wait_for(lambda: recorded_rounds(out) >= summary["rounds_run"] // 2)

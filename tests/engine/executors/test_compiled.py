@@ -28,6 +28,7 @@ from fedopt.runs.prepare import RunRequest, with_chosen_executor
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
+# The step of this run is also compiled by a test of stacked sweeps.
 QUICK = ("--set", "clients_per_round=4", "--set", "client.steps=3", "--set", "client.batch_size=5")
 
 
@@ -67,7 +68,8 @@ class _Imaginary(nn.Module):
         return (torch.complex(outputs, outputs) * 1j).real
 
 
-@pytest.mark.parametrize("model", [_Exponential, _Imaginary])
+# The first model compiles for half a minute. Other tests compile models without such operations.
+@pytest.mark.parametrize("model", [pytest.param(_Exponential, marks=pytest.mark.slow), _Imaginary])
 def test_unusual_operations_train_as_on_serial(model: type[nn.Module]) -> None:
     """The second model is trained one client after the other, on every machine."""
     executor = Vectorised(compiles=True)
@@ -78,7 +80,7 @@ def test_unusual_operations_train_as_on_serial(model: type[nn.Module]) -> None:
 
 
 def test_compiled_run_records_its_executor_and_resumes(tmp_path: Path) -> None:
-    words = ("run", "synthetic_mlp", "--executor", "compiled", *QUICK, "--json")
+    words = ("run", "synthetic_lr", "--executor", "compiled", *QUICK, "--json")
     whole = command(*words, "--rounds", "4", "--out", tmp_path / "whole")
     command(*words, "--rounds", "2", "--out", tmp_path / "run")
     resumed = command("resume", tmp_path / "run", "--json")
@@ -86,7 +88,7 @@ def test_compiled_run_records_its_executor_and_resumes(tmp_path: Path) -> None:
     assert whole.code == resumed.code == extended.code == 0, whole.err
     assert json.loads(whole.out)["x_sha256"] == json.loads(extended.out)["x_sha256"]
     assert 'vectorised = "compiled"' in (tmp_path / "run" / "config.toml").read_text()
-    refused = command("run", "synthetic_mlp", *QUICK, "--rounds", "4", "--out", tmp_path / "run")
+    refused = command("run", "synthetic_lr", *QUICK, "--rounds", "4", "--out", tmp_path / "run")
     assert refused.code == 2 and "vectorised" in refused.err
 
 
@@ -204,7 +206,7 @@ def test_auto_is_replaced_by_its_choice() -> None:
 
 def test_auto_prints_its_choice(tmp_path: Path) -> None:
     done = command(
-        "run", "synthetic_mlp", "--executor", "auto", *QUICK, "--rounds", "1", "--out", tmp_path / "run"
+        "run", "synthetic_lr", "--executor", "auto", *QUICK, "--rounds", "1", "--out", tmp_path / "run"
     )
     assert done.code == 0, done.err
     assert "executor compiled: a step of a client has" in done.err

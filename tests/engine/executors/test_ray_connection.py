@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from fedopt.engine.executors.ray.executor import RayExecutor
 from fedopt.errors import ClusterError, ConfigError, MissingExtra
 
 pytestmark = pytest.mark.xdist_group("ray")
+# What a command prints where nodes start slowly, for example on a busy machine.
+SLOW_START = r"^(waiting for )?\d+ of \d+ workers of the Ray cluster( have not started; .*)?$"
 
 
 @pytest.fixture
@@ -115,7 +118,8 @@ def test_own_scaffold_task_runs_on_the_cluster(
     )
     assert on_cluster.returncode == 0, on_cluster.stderr
     assert json.loads(on_cluster.stdout)["x_sha256"] == json.loads(serial.stdout)["x_sha256"]
-    assert "ray" not in on_cluster.stderr.replace(str(tmp_path), "").lower()
+    printed = re.sub(SLOW_START, "", on_cluster.stderr.replace(str(tmp_path), ""), flags=re.MULTILINE)
+    assert "ray" not in printed.lower()
 
 
 def test_usage_statistics_are_disabled(cluster: LoopbackCluster) -> None:

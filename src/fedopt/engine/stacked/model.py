@@ -21,6 +21,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, grad_and_value, vmap
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -197,7 +199,7 @@ class StackedModel:
 
     def trace(self, x: Vector, batch: StackedBatch, eta_l: Tensor | None = None) -> GraphModule:
         """Record the step for these shapes as a graph: `gradient`, or with `eta_l` a step of SGD."""
-        with torch.no_grad():
+        with torch.no_grad(), _one_fake_mode():
             graph = make_fx(self.function(eta_l))(*self.arguments(x, batch, eta_l))
         graph.graph.eliminate_dead_code()
         graph.recompile()
@@ -254,6 +256,17 @@ class StackedModel:
             self.objective, named, (inputs, targets, count, masks)
         )
         return value
+
+
+@contextmanager
+def _one_fake_mode() -> Iterator[None]:
+    """Let `make_fx` describe the shapes of all tensors in one mode.
+
+    By default it creates a mode for each tensor, which takes up to half of the time of a trace. The graph is
+    the same.
+    """
+    with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
+        yield
 
 
 @contextmanager
