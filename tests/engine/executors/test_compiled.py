@@ -68,8 +68,7 @@ class _Imaginary(nn.Module):
         return (torch.complex(outputs, outputs) * 1j).real
 
 
-# The first model compiles for half a minute. Other tests compile models without such operations.
-@pytest.mark.parametrize("model", [pytest.param(_Exponential, marks=pytest.mark.slow), _Imaginary])
+@pytest.mark.parametrize("model", [_Exponential, _Imaginary])
 def test_unusual_operations_train_as_on_serial(model: type[nn.Module]) -> None:
     """The second model is trained one client after the other, on every machine."""
     executor = Vectorised(compiles=True)
