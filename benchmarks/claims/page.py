@@ -10,13 +10,14 @@ from typing import Any
 
 import jinja2
 
-from claims import dense, others, sparse, tuning
+from claims import dense, slow_starters, sparse, tuning
 from claims.agreement import agreement
 from claims.decay import decay
 from claims.entry import Entry
 from claims.markdown import provenance, table
 from claims.padding import padding
 from claims.plan import TUNING_ROUNDS, plan_entries
+from claims.repeatability import repeatability
 from claims.results import Results
 from claims.rules import STATUSES
 from claims.scaffold import scaffold
@@ -42,9 +43,9 @@ def sections(results: Results) -> list[Section]:
         tuning.inverse_relation(results),
         decay(results),
         scaffold(results),
-        others.slow_starters(results),
+        slow_starters.slow_starters(results),
         padding(results),
-        others.repeatability(results),
+        repeatability(results),
         agreement(results),
     ]
 

@@ -17,6 +17,7 @@ from fedopt.runs.records import RunRecord, count_rejected, flatten, number
 from fedopt.tuning.searches import REDUCTION
 
 RESULTS = Path(__file__).parent / "results"
+RESULTS_BY_CPU = Path(__file__).parent / "results_by_cpu"  # of the same entries on another CPU type
 DIGITS = 7  # significant digits of stored numbers
 _INFO_KEYS = ("task", "algorithm", "seed", "rounds", "status", "data", "metric", "better", "started")
 _RESULT_KEYS = ("train_loss", "last", "value", "params", "x_sha256", "seconds", "rejected", "rounds_done")
@@ -40,7 +41,7 @@ class EntryResult(NamedTuple):
     @property
     def cpu_type(self) -> str:
         """The instructions of the CPU that computed the runs, for example AVX2."""
-        return str(self.records[0].info["machine"]["cpu"]) if self.records else ""
+        return " and ".join(sorted({str(record.info["machine"]["cpu"]) for record in self.records}))
 
     @property
     def dates(self) -> list[str]:
@@ -55,6 +56,11 @@ def load_results(directory: Path = RESULTS) -> dict[str, EntryResult]:
     """Read all stored results by the name of their entry."""
     found = [_from_document(json.loads(file.read_text())) for file in sorted(directory.rglob("*.json"))]
     return {result.name: result for result in found}
+
+
+def load_results_by_cpu(directory: Path = RESULTS_BY_CPU) -> dict[str, dict[str, EntryResult]]:
+    """Read the results of entries that were repeated on another CPU type, by that type."""
+    return {folder.name: load_results(folder) for folder in sorted(directory.glob("*")) if folder.is_dir()}
 
 
 def store_result(result: EntryResult, directory: Path = RESULTS) -> Path:

@@ -225,7 +225,7 @@ def judge_repeatability(checksums: Mapping[str, list[str]], expected: int) -> Ve
     if runs < expected:
         return Verdict(NOT_RUN, f"{runs} of {expected} runs")
     different = [case for case, values in checksums.items() if len(set(values)) > 1]
-    reason = f"{runs} runs of {len(checksums)} cases; cases with different checksums: {len(different)}"
+    reason = f"{runs} runs of {len(checksums)} tasks; tasks with different checksums: {len(different)}"
     return Verdict(CONTRADICTED if different else HOLDS, reason)
 
 

@@ -25,7 +25,7 @@ import torch
 import fedopt
 from claims.entry import IMPORTS, Entry
 from claims.plan import plan_entries
-from claims.results import EntryResult, load_results, read_records, store_result
+from claims.results import EntryResult, load_results, load_results_by_cpu, read_records, store_result
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
 
@@ -56,7 +56,7 @@ def run_missing(work: Path, pattern: str, log: Log) -> int:
     failures = 0
     while entry := _next_entry(work, pattern, tried, log):
         tried.add(entry.name)
-        lock = _lock(work / "locks" / entry.out.replace("/", "-"))
+        lock = lock_entry(entry.out, work)
         if lock is None:
             log(f"{entry.name}: another runner works on it")
             continue
@@ -76,12 +76,19 @@ def _next_entry(work: Path, pattern: str, tried: set[str], log: Log) -> Entry | 
     for entry in plan_entries(results):
         if entry.name in tried or not re.search(pattern, entry.name) or is_complete(entry, results):
             continue
-        if entry.data and not (work / entry.data).is_dir():
-            log(f"{entry.name}: {work / entry.data} is missing: {IMPORTS[entry.data]}")
+        if not has_data(entry, work, log):
             tried.add(entry.name)
             continue
         return entry
     return None
+
+
+def has_data(entry: Entry, work: Path, log: Log) -> bool:
+    """Return whether the data of an entry has been imported. If not, log the command that imports it."""
+    if entry.data is None or (work / entry.data).is_dir():
+        return True
+    log(f"{entry.name}: {work / entry.data} is missing: {IMPORTS[entry.data]}")
+    return False
 
 
 def is_complete(entry: Entry, results: dict[str, EntryResult]) -> bool:
@@ -90,7 +97,9 @@ def is_complete(entry: Entry, results: dict[str, EntryResult]) -> bool:
     return result is not None and result.complete and result.command == shlex.join(entry.command())
 
 
-def _lock(directory: Path) -> int | None:
+def lock_entry(out: str, work: Path) -> int | None:
+    """Lock the directory of an entry. None if another runner has locked it."""
+    directory = work / "locks" / out.replace("/", "-")
     directory.mkdir(parents=True, exist_ok=True)
     with suppress(RunDirectoryError):
         return lock_directory(directory, "runner of the claims")
@@ -152,18 +161,29 @@ def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "")
     sharing = [e for e in plan_entries(results) if e.out == entry.out and e.name != entry.name]
     others = [results[e.name] for e in sharing if e.name in results]
     stored = {(record.path, record.rounds) for result in others for record in result.records}
-    records = [r for r in read_records(work / entry.out) if (r.path, r.rounds) not in stored]
     earlier = results.get(entry.name)
-    cpu: float | None = None
-    if attempt:
-        cpu = attempt.cpu_seconds + ((earlier.cpu_seconds or 0.0) if earlier else 0.0)
-    commits = list(dict.fromkeys([*(earlier.commits if earlier else []), commit or current_commit()]))
-    ended = all(record.status in ("done", "diverged") for record in records)
-    # A run that diverges is a result, although its exit code is not 0.
-    complete = (attempt.code == 0 if attempt else ended) or (entry.arguments[0] == "run" and ended)
-    result = EntryResult(entry.name, shlex.join(entry.command()), commits, complete, cpu, records)
+    result = make_result(entry, work, attempt, commit=commit)
+    records = [r for r in result.records if (r.path, r.rounds) not in stored]
+    cpu = result.cpu_seconds
+    if cpu is not None and earlier:
+        cpu += earlier.cpu_seconds or 0.0
+    commits = list(dict.fromkeys([*(earlier.commits if earlier else []), *result.commits]))
+    result = result._replace(records=records, cpu_seconds=cpu, commits=commits)
     store_result(result)
     return result
+
+
+def make_result(
+    entry: Entry, work: Path, attempt: Attempt | None, out: str = "", commit: str = ""
+) -> EntryResult:
+    """Return the result of an entry from its own or another directory."""
+    records = read_records(work / (out or entry.out))
+    ended = bool(records) and all(record.status in ("done", "diverged") for record in records)
+    # A run that diverges is a result, although its exit code is not 0.
+    complete = (attempt.code == 0 if attempt else ended) or (entry.arguments[0] == "run" and ended)
+    command = shlex.join(entry.command(out))
+    seconds = attempt.cpu_seconds if attempt else None
+    return EntryResult(entry.name, command, [commit or current_commit()], complete, seconds, records)
 
 
 def current_commit() -> str:
@@ -184,13 +204,13 @@ def this_cpu_type() -> str:
 
 def verify(entry: Entry, work: Path, log: Log) -> bool:
     """Run an entry again in a new directory and compare the checksums with the stored ones."""
-    known = load_results()[entry.name]
-    if known.cpu_type != this_cpu_type():
-        log(
-            f"{entry.name}: the stored checksums are from a CPU with {known.cpu_type}, this one has "
-            f"{this_cpu_type()}; `cpu` compares values instead"
-        )
-        return False
+    here, known = this_cpu_type(), load_results()[entry.name]
+    if known.cpu_type != here:
+        other = load_results_by_cpu().get(here, {}).get(entry.name)
+        if other is None:
+            log(f"{entry.name}: the stored checksums are from {known.cpu_type}, this CPU has {here}")
+            return False
+        known = other
     out = f"verify/{entry.name}-{time.strftime('%Y%m%d%H%M%S')}"
     log(f"{entry.name}: {shlex.join(entry.command(out))}")
     attempt = execute(entry, work, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claims import markdown, rules
 from claims.baselines import load_baselines
-from claims.results import Results
+from claims.results import EntryResult, Results, load_results_by_cpu
 from claims.section import Section, curve_figure, difference, finished, mean_interval
 from claims.selection import rates_text
 from fedopt.analysis.seeds import Interval
@@ -67,38 +67,49 @@ def clear_margin(results: Results) -> Section:
 
 def best_full_runs(results: Results, method: str) -> list[RunRecord]:
     """Return the long runs of the rates with the smallest training loss, of those that have finished."""
-    return next(iter(_full_runs(results, method)), [])
+    points = _full_points(results, method)
+    return points[0].done if points else []
 
 
-def _full_runs(results: Results, method: str) -> list[list[RunRecord]]:
-    """Return the long runs of each point that has finished, the smallest training loss first."""
-    found = [result.done for name, result in results.items() if name.startswith(f"so_lr/full/{method}_")]
+def _full_points(results: Results, method: str) -> list[EntryResult]:
+    """Return the results of each point at full length, the smallest training loss first."""
+    found = [result for name, result in results.items() if name.startswith(f"so_lr/full/{method}_")]
 
-    def train_loss(records: list[RunRecord]) -> float:
-        interval = mean_interval(records, "train_loss")
+    def train_loss(point: EntryResult) -> float:
+        interval = mean_interval(point.done, "train_loss")
         return interval.mean if interval else float("inf")
 
-    return sorted((records for records in found if records), key=train_loss)
+    return sorted((point for point in found if point.done), key=train_loss)
+
+
+def _gap_to(selected: EntryResult, point: EntryResult) -> Interval | None:
+    """Return the difference of a point from the selected one on the same CPU type; None if it has not run."""
+    if selected.cpu_type == point.cpu_type:
+        return difference(point.done, selected.done)
+    same = load_results_by_cpu().get(point.cpu_type, {}).get(selected.name)
+    return difference(point.done, same.done) if same else None
 
 
 def _points_table(results: Results) -> str:
     """Return all points that have run at full length. Differences are from the first point of the method."""
     rows = []
     for method in OPTIMIZERS:
-        points = _full_runs(results, method)
-        for records in points:
-            loss = mean_interval(records, "train_loss")
-            gap = None if records is points[0] else difference(records, points[0])
+        points = _full_points(results, method)
+        for point in points:
+            loss = mean_interval(point.done, "train_loss")
+            gap = None if point is points[0] else _gap_to(points[0], point)
             rows.append(
                 [
                     METHOD_NAMES[method],
-                    rates_text(records),
+                    rates_text(point.done),
+                    point.cpu_type,
                     f"{loss.mean * 1000:.2f}" if loss else ABSENT,
-                    markdown.value_text(mean_interval(records), METRIC),
+                    markdown.value_text(mean_interval(point.done), METRIC),
                     markdown.difference_text(gap, METRIC),
                 ]
             )
-    return markdown.table(["", "rates", "training loss × 1000", "recall at 5, %", "− selected"], rows)
+    header = ["", "rates", "CPU type", "training loss × 1000", "recall at 5, %", "− selected"]
+    return markdown.table(header, rows)
 
 
 def _margin(runs: dict[str, list[RunRecord]], method: str) -> Interval | None:
@@ -120,9 +131,9 @@ def _large_tau_gains(results: Results) -> str:
     """Return what tau = 1e-3 with a larger client rate changes after 1,500 rounds; "" if unknown."""
     texts = []
     for method in ADAPTIVE:
-        selected = best_full_runs(results, method)
-        for records in _full_runs(results, method):
-            if records[0].config["server.tau"] == 1e-3 and records is not selected:
-                gap = markdown.difference_text(difference(records, selected), METRIC)
-                texts.append(f"{gap} ({METHOD_NAMES[method]})")
+        points = _full_points(results, method)
+        for point in points[1:]:
+            gap = _gap_to(points[0], point)
+            if point.done[0].config["server.tau"] == 1e-3 and gap:
+                texts.append(f"{markdown.difference_text(gap, METRIC)} ({METHOD_NAMES[method]})")
     return ", ".join(texts)

@@ -107,25 +107,35 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
 
 
 def times_table(results: Results) -> str:
-    """Return the table of estimated and actual CPU times, one row per directory of results."""
+    """Return the table of estimated and actual CPU times, one row per directory of results and CPU type."""
     estimates = _load_estimates()["entries"]
-    groups: dict[str, list[EntryResult]] = {}
+    groups: dict[tuple[str, str], list[EntryResult]] = {}
     for name, result in sorted(results.items()):
         if is_timed(result):
-            groups.setdefault(name.rpartition("/")[0], []).append(result)
-    rows = [_times_row(group, entries, estimates) for group, entries in groups.items()]
-    header = ["results", "commands", "runs", "rounds", "CPU minutes", "estimate", "actual / estimate"]
+            groups.setdefault((name.rpartition("/")[0], result.cpu_type), []).append(result)
+    rows = [_times_row(group, entries, estimates) for group, entries in sorted(groups.items())]
+    header = [
+        "results",
+        "CPU type",
+        "commands",
+        "runs",
+        "rounds",
+        "CPU minutes",
+        "estimate",
+        "actual / estimate",
+    ]
     return table(header, rows) if rows else "No timed run is complete."
 
 
-def _times_row(group: str, entries: Sequence[EntryResult], estimates: Mapping[str, float]) -> list[str]:
-    """Add up the times of some entries. The ratio is that of the entries that have an estimate."""
+def _times_row(
+    group: tuple[str, str], entries: Sequence[EntryResult], estimates: Mapping[str, float]
+) -> list[str]:
+    """Add up the times of some entries. There is a ratio if all of them have an estimate."""
     records = [record for entry in entries for record in entry.done]
     actual = sum(entry.cpu_seconds or 0.0 for entry in entries)
-    row = [f"`{group}`", str(len(entries)), str(len(records)), f"{sum(r.rounds for r in records):,}"]
-    row.append(f"{actual / 60:.0f}")
-    estimated = {entry.name: entry.cpu_seconds or 0.0 for entry in entries if entry.name in estimates}
-    if not estimated:
+    row = [f"`{group[0]}`", group[1], str(len(entries)), str(len(records))]
+    row += [f"{sum(r.rounds for r in records):,}", f"{actual / 60:.0f}"]
+    if not all(entry.name in estimates for entry in entries):
         return [*row, ABSENT, ABSENT]
-    estimate = sum(estimates[name] for name in estimated)
-    return [*row, f"{estimate / 60:.0f}", f"{sum(estimated.values()) / estimate:.1f}"]
+    estimate = sum(estimates[entry.name] for entry in entries)
+    return [*row, f"{estimate / 60:.0f}", f"{actual / estimate:.1f}"]

@@ -53,8 +53,7 @@ def test_runner_resumes_a_killed_run_and_stores_its_numbers(only_entry: Path, tm
 
 
 def test_entry_that_another_runner_has_locked_is_skipped(only_entry: Path, tmp_path: Path) -> None:
-    lock = tmp_path / "locks" / ENTRY.out.replace("/", "-")
-    descriptor = runner._lock(lock)
+    descriptor = runner.lock_entry(ENTRY.out, tmp_path)
     assert descriptor is not None
     lines: list[str] = []
     assert runner.run_missing(tmp_path, "", lines.append) == 0

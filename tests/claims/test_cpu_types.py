@@ -5,36 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from claims.cpu_types import COMPARED, comparison
+from claims.cpu_types import COMPARED, run_on_this_cpu
 from claims.entry import Entry
-from claims.plan import plan_entries
-from claims.results import EntryResult, load_results
+from claims.plan import REPEATED, REPEATED_WITH, plan_entries
+from claims.repeatability import compare_values, judge_checksums
+from claims.results import EntryResult, load_results, load_results_by_cpu
+from claims.times import small_scale_hours
 
-from claims import rules, runner
+from claims import cpu_types, rules, runner, times
+from fedopt.reproduction.cost_estimate import StepTimes
+from fedopt.reproduction.published import TASK_NAMES
 from fedopt.runs.records import RunRecord
 
 METHODS = len(COMPARED["tags of real questions"])
+NAME = COMPARED["tags of real questions"]["fedadam"]
+
+
+def make_record(seed: int, cpu: str, **info: object) -> RunRecord:
+    return RunRecord(
+        Path(f"seed_{seed}"), {"seed": seed, "status": "done", "machine": {"cpu": cpu}, **info}, {}, [], []
+    )
 
 
 def entry_result(name: str, cpu: str, values: list[float]) -> EntryResult:
-    records = [
-        RunRecord(
-            Path(f"seed_{seed}"),
-            {"seed": seed, "value": value, "status": "done", "machine": {"cpu": cpu}},
-            {},
-            [],
-            [],
-        )
-        for seed, value in enumerate(values)
-    ]
+    records = [make_record(seed, cpu, value=value) for seed, value in enumerate(values)]
     return EntryResult(name, "fedopt run", ["abc1234"], True, 1.0, records)
 
 
-def stored(cpu: str, shift: dict[str, float]) -> dict[str, EntryResult]:
-    """Three seeds of each compared entry: 0.5 plus 0.9, 1.0 and 1.1 times the shift of its method."""
-    factors = (0.9, 1.0, 1.1)
+def stored(cpu: str, shifts: dict[str, tuple[float, float, float]]) -> dict[str, EntryResult]:
+    """Three seeds of each compared entry: 0.4, 0.5 and 0.6 plus the shifts of its method."""
     return {
-        name: entry_result(name, cpu, [0.5 + shift.get(method, 0.0) * factor for factor in factors])
+        name: entry_result(
+            name,
+            cpu,
+            [v + s for v, s in zip((0.4, 0.5, 0.6), shifts.get(method, (0.0, 0.0, 0.0)), strict=True)],
+        )
         for names in COMPARED.values()
         for method, name in names.items()
     }
@@ -46,27 +51,40 @@ def test_compared_entries_are_part_of_the_plan() -> None:
 
 
 def test_differences_are_paired_by_seed() -> None:
-    table, verdicts = comparison(stored("AVX512", {}), {"AVX2": stored("AVX2", {"fedadam": 0.01})})
+    other = stored("AVX2", {"fedadam": (0.009, 0.010, 0.011)})
+    table, verdicts = compare_values(stored("AVX512", {}), {"AVX2": other})
     (row,) = [line for line in table.splitlines() if line.startswith("| tags of real questions | FedAdam |")]
     # The differences are 0.9, 1.0 and 1.1 points: mean 1, standard error 0.1 / sqrt(3), t = 4.303.
-    assert row.endswith("| AVX512 and AVX2 | 50.0 ± 0.0 | 51.0 ± 0.2 | +1.0 ± 0.2 | 1.1 |")
+    assert row.endswith("| +1.0 ± 0.2 | 1.1 |")
     assert verdicts["values on AVX2"].status == rules.NOT_SHOWN  # 2 of 10 intervals exclude 0
 
 
 def test_equal_values_hold() -> None:
     first, second = stored("AVX512", {}), stored("AVX2", {})
-    assert comparison(first, {"AVX2": second})[1]["values on AVX2"].status == rules.HOLDS
+    assert compare_values(first, {"AVX2": second})[1]["values on AVX2"].status == rules.HOLDS
 
 
 def test_missing_runs_are_not_judged() -> None:
     second = stored("AVX2", {})
     second.popitem()
-    verdict = comparison(stored("AVX512", {}), {"AVX2": second})[1]["values on AVX2"]
+    verdict = compare_values(stored("AVX512", {}), {"AVX2": second})[1]["values on AVX2"]
     assert verdict.status == rules.NOT_RUN
     assert f"{2 * METHODS - 1} of {2 * METHODS}" in verdict.reason
 
 
-def test_checksums_of_another_cpu_type_are_not_compared(
+def test_checksums_are_compared_on_one_cpu_type() -> None:
+    count = len(REPEATED_WITH)
+    runs = {
+        (case, cpu): [make_record(0, cpu, x_sha256=f"{case} {cpu}") for _ in range(count)]
+        for case in REPEATED
+        for cpu in ("AVX512", "AVX2")
+    }
+    runs["so_lr", "AVX2"][-1].info["x_sha256"] = "another"
+    statuses = {name: verdict.status for name, verdict in judge_checksums(runs).items()}
+    assert statuses == {"checksums on AVX512": rules.HOLDS, "checksums on AVX2": rules.CONTRADICTED}
+
+
+def test_checksums_of_another_cpu_type_are_not_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = Entry("test/small", ("run", "synthetic_lr"), 1)
@@ -76,3 +94,30 @@ def test_checksums_of_another_cpu_type_are_not_compared(
     assert not runner.verify(entry, tmp_path, lines.append)
     assert len(lines) == 1 and "NO SUCH CPU" in lines[0]
     assert not list(tmp_path.iterdir())  # nothing was run
+
+
+@pytest.mark.slow
+def test_entry_of_another_cpu_type_runs_once_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts a command, which imports torch twice."""
+    arguments = ("run", "synthetic_lr", "--rounds", "2", "--executor", "serial", "--set", "data.clients=4")
+    entry = Entry(NAME, (*arguments, "--set", "clients_per_round=2"), 5)
+    known = {NAME: entry_result(NAME, "NO SUCH CPU", [0.5])}
+    monkeypatch.setattr(cpu_types, "plan_entries", lambda found: [entry, entry._replace(name="other")])
+    monkeypatch.setattr(cpu_types, "load_results", lambda: known)
+    lines: list[str] = []
+    assert run_on_this_cpu(tmp_path, "", lines.append, tmp_path / "stored") == 0
+    here = runner.this_cpu_type()
+    result = load_results_by_cpu(tmp_path / "stored")[here][NAME]
+    assert result.complete and result.cpu_type == here and len(result.done) == 1
+    lines.clear()
+    assert run_on_this_cpu(tmp_path, "", lines.append, tmp_path / "stored") == 0
+    assert lines == [f"{NAME}: a result of {here} is stored"]
+
+
+def test_estimated_runs_are_those_of_the_small_scale() -> None:
+    """After a change of the scale: python -m claims estimate"""
+    hours = small_scale_hours({task: StepTimes(1e-9, 1e-9) for task in TASK_NAMES})
+    estimated = times._load_estimates()["reproduce_small"]
+    assert {task: runs for task, (runs, _) in estimated.items()} == {
+        t: runs for t, (runs, _) in hours.items()
+    }

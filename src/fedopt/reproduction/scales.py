@@ -186,7 +186,7 @@ def _checkpoints(scale: ReproductionScale) -> Iterator[str]:
 PAPER = ReproductionScale(name="paper", summary="the paper's rounds, cohorts and grids")
 SMALL = ReproductionScale(
     name="small",
-    summary="4 to 100 rounds, 3 x 3 rates: a night on two cores for everything",
+    summary="4 to 100 rounds, 2 x 2 or 3 x 3 rates: a night on two cores for everything",
     rounds=100,
     costly_rounds={
         "emnist_ae": 60,

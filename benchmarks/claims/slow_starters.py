@@ -1,12 +1,11 @@
-"""Repeatability, and why FedAdam and FedYogi trail FedAdagrad in short runs."""
+"""Why FedAdam and FedYogi trail FedAdagrad in short runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from claims import markdown, rules
-from claims.cpu_types import comparison, load_cpu_types
-from claims.plan import GRIDS, MORE_POINTS, REPEATED, REPEATED_WITH, SEEDS, TAU, TUNING_ROUNDS
+from claims.plan import GRIDS, MORE_POINTS, SEEDS, TAU, TUNING_ROUNDS
 from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, difference
 from claims.selection import joined_records, method_grids
@@ -15,43 +14,10 @@ from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES
-from fedopt.runs.records import RunRecord
 from fedopt.tuning.searches import REDUCTION
 
 SLOW = ("fedadam", "fedyogi")
 HEAT_MAP_TAU = 1e-3
-
-
-def repeatability(results: Results) -> Section:
-    """Checksums of the same runs on other executors and after a kill, and values on other CPU types."""
-    others = load_cpu_types()
-    rows: list[list[str]] = []
-    checksums: dict[str, list[str]] = {}
-    for known in (results, *others.values()):
-        for case in REPEATED:
-            records = _repeated(known, case)
-            if records:
-                machine = records[0].info["machine"]
-                found = [record.info["x_sha256"] for record in records]
-                checksums[f"{case}, {machine['cpu']}"] = found
-                rows.append([*REPEATED[case][:2], str(records[0].info["rounds"]), machine["torch"]])
-                rows[-1] += [machine["cpu"], f"`{found[0][:16]}`", f"{found.count(found[0])} of {len(found)}"]
-    header = ["task", "algorithm", "rounds", "torch", "CPU instructions", "SHA-256 of x", "identical"]
-    expected = len(REPEATED) * len(REPEATED_WITH) * (1 + len(others))
-    values, verdicts = comparison(results, others)
-    return Section(
-        "repeat",
-        "Repeatability",
-        {"checksums": markdown.table(header, rows), "cpu_types": values},
-        {"checksums on one CPU type": rules.judge_repeatability(checksums, expected), **verdicts},
-        "^repeat/",
-    )
-
-
-def _repeated(results: Results, case: str) -> list[RunRecord]:
-    """Return the runs of a case, the serial one first."""
-    found = [results.get(f"repeat/{case}/{name.replace(' ', '_')}") for name in REPEATED_WITH]
-    return [result.done[0] for result in found if result and result.done]
 
 
 def slow_starters(results: Results) -> Section:
