@@ -86,9 +86,11 @@ def compare_values(results: Results, others: Mapping[str, Results]) -> tuple[str
                     [data, METHOD_NAMES[method], f"{first.cpu_type} and {cpu}"]
                     + [markdown.value_text(value, metric) for value in values]
                     + [markdown.difference_text(gap, metric), f"{_largest(first, second) * 100:.1f}"]
+                    + [_identical(first, second)]
                 )
         verdicts[f"values on {cpu}"] = rules.judge_agreement(gaps, expected, f"runs on {cpu}")
     header = ["data", "method", "CPU types", "first", "second", "difference", "largest difference of a seed"]
+    header.append("identical models")
     absent = {"values on another CPU type": rules.not_run("runs on another CPU type", 0, expected)}
     return markdown.table(header, rows), verdicts or absent
 
@@ -96,3 +98,9 @@ def compare_values(results: Results, others: Mapping[str, Results]) -> tuple[str
 def _largest(first: EntryResult, second: EntryResult) -> float:
     a, b = seed_values(first.done), seed_values(second.done)
     return max((abs(a[seed] - b[seed]) for seed in a if seed in b), default=float("nan"))
+
+
+def _identical(first: EntryResult, second: EntryResult) -> str:
+    """Return how many models of both results have the same checksum."""
+    a, b = ({r.info["seed"]: r.info.get("x_sha256") for r in result.done} for result in (first, second))
+    return f"{sum(a[seed] == b.get(seed) for seed in a)} of {len(a)}"

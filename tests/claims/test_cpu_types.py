@@ -28,7 +28,7 @@ def make_record(seed: int, cpu: str, **info: object) -> RunRecord:
 
 
 def entry_result(name: str, cpu: str, values: list[float]) -> EntryResult:
-    records = [make_record(seed, cpu, value=value) for seed, value in enumerate(values)]
+    records = [make_record(seed, cpu, value=value, x_sha256=f"{value}") for seed, value in enumerate(values)]
     return EntryResult(name, "fedopt run", ["abc1234"], True, 1.0, records)
 
 
@@ -55,7 +55,7 @@ def test_differences_are_paired_by_seed() -> None:
     table, verdicts = compare_values(stored("AVX512", {}), {"AVX2": other})
     (row,) = [line for line in table.splitlines() if line.startswith("| tags of real questions | FedAdam |")]
     # The differences are 0.9, 1.0 and 1.1 points: mean 1, standard error 0.1 / sqrt(3), t = 4.303.
-    assert row.endswith("| +1.0 ± 0.2 | 1.1 |")
+    assert row.endswith("| +1.0 ± 0.2 | 1.1 | 0 of 3 |")
     assert verdicts["values on AVX2"].status == rules.NOT_SHOWN  # 2 of 10 intervals exclude 0
 
 
