@@ -16,7 +16,7 @@ from fedopt.runs.records import RunRecord
 
 def repeatability(results: Results) -> Section:
     """Checksums of the same runs on other executors and after a kill, and values on other CPU types."""
-    others = load_results_by_cpu()
+    others = load_results_by_cpu() if results else {}  # without first results there is nothing to compare
     runs = _repeated_runs([results, *others.values()])
     rows = []
     for (case, cpu), records in runs.items():
