@@ -4,28 +4,30 @@ PYTHON ?= python3
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-all bytecode check format browser docs figures dist screenshots claims claims-page soak fuzz audit lock clean
+# The tests start many processes. Without stored bytecode, each would compile the package and the tests again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-all check lint format browser docs figures dist screenshots claims claims-page soak fuzz audit lock clean
 
 demo: $(INSTALLED)  ## Compare five federated optimizers on sparse and dense data and write demo/index.html
 	$(BIN)/python examples/demo.py --out demo
 
-test: check bytecode  ## Lint, type-check and test
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -q -m "not slow"
+test: lint  ## Lint and test; one of the tests is the type checker
+	$(PYTEST) -m "not slow"
 
-test-all: check bytecode  ## Also run the tests that take half a minute or more
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -q
+test-all: lint  ## Also run the tests that take half a minute or more
+	$(PYTEST)
 
 # Some tests wait for other processes, so three processes use two cores better than two.
 TEST_PROCESSES ?= 3
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup -q
 
-# The tests start many processes. Where PYTHONDONTWRITEBYTECODE is set, each would compile the package.
-bytecode: $(INSTALLED)
-	$(BIN)/python -m compileall -q src
+check: lint  ## Lint and type-check
+	$(BIN)/mypy
 
-check: $(INSTALLED)
+lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -26,6 +26,7 @@ torch.set_num_threads(1)  # more threads would compete for the same cores
 
 # Files with tests that take ten seconds or more. They start first, so that no process is alone at the end.
 LONG = (
+    "test_package.py",
     "test_snippets.py",
     "test_compiled.py",
     "test_trial_pool.py",

@@ -98,11 +98,20 @@ def test_version_is_the_same_in_all_files() -> None:
     assert VERSION in changelog[:2]  # the first may be Unreleased
 
 
+@pytest.fixture(scope="module")
+def type_check() -> subprocess.CompletedProcess[str]:
+    """The result of the type checker for this package, as `make check` runs it."""
+    return subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_package_passes_the_type_checker(type_check: subprocess.CompletedProcess[str]) -> None:
+    assert type_check.returncode == 0, type_check.stdout + type_check.stderr
+
+
+@pytest.mark.usefixtures("type_check")  # its cache has the types of torch
 def test_project_of_a_user_has_exact_types(wheel_environment: WheelEnvironment, tmp_path: Path) -> None:
-    """The project uses `assert_type`, which rejects Any. The cache of `make check` has the types of torch."""
-    cache = tmp_path / "cache"
-    if (ROOT / ".mypy_cache").is_dir():
-        shutil.copytree(ROOT / ".mypy_cache", cache)
+    """The project uses `assert_type`, which rejects Any."""
+    cache = shutil.copytree(ROOT / ".mypy_cache", tmp_path / "cache")
     options = ["--strict", "--config-file", ROOT / "pyproject.toml", "--cache-dir", cache]
     command = [sys.executable, "-m", "mypy", *options, "--python-executable", wheel_environment.python]
     done = wheel_environment.run(*command, USER_PROJECT, cwd=tmp_path, timeout=600)
