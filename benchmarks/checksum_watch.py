@@ -8,7 +8,6 @@ machine. Run this program on a new type of processor, or after a change that alt
 from __future__ import annotations
 
 import json
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 import fedopt
 from fedopt.algorithms import ALGORITHMS
 from fedopt.files import write_atomically
+from fedopt.processor import processor_model
 
 FILE = Path(__file__).parent.parent / "tests" / "recorded_checksums.json"
 ROUNDS = 3
@@ -30,17 +30,7 @@ CASES = [f"{task} {algorithm}" for task in TASKS for algorithm in ALGORITHMS]
 
 def machine_key() -> str:
     """Everything besides the code that decides how sums are rounded."""
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {_processor()}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    known = [f"{name} {fields[name]}" for name in ("cpu family", "model") if name in fields]
-    return " ".join([fields.get("vendor_id", platform.machine()), *known])
+    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {processor_model()}"
 
 
 def compute_checksum(case: str) -> str:

@@ -33,7 +33,7 @@ LAYERS = [
     {"models", "data"},
     {"remote"},
     {"files", "references", "documents", "cache"},
-    {"formatting", "text_table", "rng", "errors", "version"},
+    {"formatting", "text_table", "rng", "errors", "processor", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 

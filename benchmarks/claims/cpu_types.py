@@ -1,6 +1,7 @@
 """Repeat entries on another CPU type.
 
-Floating-point results depend on the instructions of the CPU, so checksums are compared on one CPU type only.
+The rounding of sums depends on the instructions and the model of the CPU, which are its type here. Checksums
+are compared on one CPU type only.
 `python -m claims cpu` runs entries that were computed on another type again on this machine. Their results
 are stored in `results_by_cpu/TYPE`, and the page compares the values.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from claims.results import EntryResult
+from claims.results import EntryResult, cpu_type
 from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT, metric_unit
 
@@ -45,7 +45,7 @@ def provenance(results: Iterable[EntryResult]) -> str:
     commits = sorted({commit for result in found for commit in result.commits})
     dates = sorted({date for result in found for date in result.dates if date})
     machines = {
-        f"torch {record.info['machine']['torch']}, {record.info['machine']['cpu']}"
+        f"torch {record.info['machine']['torch']}, {cpu_type(record.info['machine'])}"
         for result in found
         for record in result.records
         if record.info.get("machine")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from claims import markdown, rules
 from claims.cpu_types import COMPARED
 from claims.plan import REPEATED, REPEATED_WITH
-from claims.results import EntryResult, Results, load_results_by_cpu
+from claims.results import EntryResult, Results, cpu_type, load_results_by_cpu
 from claims.section import Section, difference, mean_interval, seed_values
 from fedopt.analysis.seeds import Interval
 from fedopt.reproduction.published import METHOD_NAMES
@@ -50,7 +50,7 @@ def _repeated_runs(sources: list[Results]) -> dict[tuple[str, str], list[RunReco
             for name in REPEATED_WITH:
                 result = results.get(f"repeat/{case}/{name.replace(' ', '_')}")
                 for record in result.done if result else []:
-                    found.setdefault((case, record.info["machine"]["cpu"]), []).append(record)
+                    found.setdefault((case, cpu_type(record.info["machine"])), []).append(record)
     return found
 
 

@@ -21,7 +21,7 @@ RESULTS_BY_CPU = Path(__file__).parent / "results_by_cpu"  # of the same entries
 DIGITS = 7  # significant digits of stored numbers
 _INFO_KEYS = ("task", "algorithm", "seed", "rounds", "status", "data", "metric", "better", "started")
 _RESULT_KEYS = ("train_loss", "last", "value", "params", "x_sha256", "seconds", "rejected", "rounds_done")
-_SEGMENT_KEYS = ("torch", "numpy", "python", "cpu")
+_SEGMENT_KEYS = ("torch", "numpy", "python", "cpu", "processor")
 
 
 class EntryResult(NamedTuple):
@@ -40,8 +40,8 @@ class EntryResult(NamedTuple):
 
     @property
     def cpu_type(self) -> str:
-        """The instructions of the CPU that computed the runs, for example AVX2."""
-        return " and ".join(sorted({str(record.info["machine"]["cpu"]) for record in self.records}))
+        """The type of the CPU that computed the runs."""
+        return " and ".join(sorted({cpu_type(record.info["machine"]) for record in self.records}))
 
     @property
     def dates(self) -> list[str]:
@@ -50,6 +50,16 @@ class EntryResult(NamedTuple):
 
 
 Results = Mapping[str, EntryResult]
+
+
+def cpu_type(machine: Mapping[str, Any]) -> str:
+    """Return the instructions and the model of a CPU. Early runs did not record the model.
+
+    >>> cpu_type({"cpu": "AVX512", "processor": "GenuineIntel family 6 model 207"}), cpu_type({"cpu": "AVX2"})
+    ('AVX512-GenuineIntel-6-207', 'AVX2')
+    """
+    words = str(machine.get("processor") or "").split()
+    return "-".join([machine["cpu"], *(word for word in words if word not in ("family", "model"))])
 
 
 def load_results(directory: Path = RESULTS) -> dict[str, EntryResult]:
@@ -80,7 +90,8 @@ def read_records(directory: Path) -> list[RunRecord]:
 def compact_record(record: RunRecord, directory: Path) -> RunRecord:
     """Return a record with few training lines, rounded numbers and a relative path."""
     info = {key: record.info[key] for key in (*_INFO_KEYS, *_RESULT_KEYS) if key in record.info}
-    info["machine"] = {key: record.info["segments"][-1].get(key) for key in _SEGMENT_KEYS}
+    segment = record.info["segments"][-1]
+    info["machine"] = {key: segment[key] for key in _SEGMENT_KEYS if key in segment}
     test = [
         _rounded({k: v for k, v in line.items() if k not in ("seconds", "split")}) for line in record.test
     ]

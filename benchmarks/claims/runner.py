@@ -25,9 +25,17 @@ import torch
 import fedopt
 from claims.entry import IMPORTS, Entry
 from claims.plan import plan_entries
-from claims.results import EntryResult, load_results, load_results_by_cpu, read_records, store_result
+from claims.results import (
+    EntryResult,
+    cpu_type,
+    load_results,
+    load_results_by_cpu,
+    read_records,
+    store_result,
+)
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
+from fedopt.processor import processor_model
 
 PROGRAM = Path(sys.executable).parent / "fedopt"
 TASKS_PATH = Path(__file__).parents[1]  # of the tasks of the claims; commands run in another directory
@@ -198,19 +206,20 @@ def current_commit() -> str:
 
 
 def this_cpu_type() -> str:
-    """Return the instructions of this CPU, as run directories record them."""
-    return torch.backends.cpu.get_cpu_capability()
+    """Return the type of this CPU."""
+    return cpu_type({"cpu": torch.backends.cpu.get_cpu_capability(), "processor": processor_model()})
 
 
 def verify(entry: Entry, work: Path, log: Log) -> bool:
-    """Run an entry again in a new directory and compare the checksums with the stored ones."""
-    here, known = this_cpu_type(), load_results()[entry.name]
-    if known.cpu_type != here:
-        other = load_results_by_cpu().get(here, {}).get(entry.name)
-        if other is None:
-            log(f"{entry.name}: the stored checksums are from {known.cpu_type}, this CPU has {here}")
-            return False
-        known = other
+    """Run an entry again in a new directory and compare the checksums with the stored ones.
+
+    If the model of the CPU of the stored ones is unknown, the same instructions are sufficient for a try.
+    """
+    here = this_cpu_type()
+    known = load_results_by_cpu().get(here, {}).get(entry.name) or load_results()[entry.name]
+    if known.cpu_type not in (here, torch.backends.cpu.get_cpu_capability()):
+        log(f"{entry.name}: the stored checksums are from {known.cpu_type}, this CPU has {here}")
+        return False
     out = f"verify/{entry.name}-{time.strftime('%Y%m%d%H%M%S')}"
     log(f"{entry.name}: {shlex.join(entry.command(out))}")
     attempt = execute(entry, work, out)
@@ -223,4 +232,6 @@ def verify(entry: Entry, work: Path, log: Log) -> bool:
     for path, seed in different:
         log(f"{entry.name}: {path}, seed {seed}: another checksum than the stored one")
     log(f"{entry.name}: {len(stored) - len(different)} of {len(stored)} models are identical to the bit")
+    if different and known.cpu_type != here:
+        log(f"{entry.name}: the stored ones are from {known.cpu_type}, this CPU is {here}; compare values")
     return attempt.code == 0 and not different

@@ -146,7 +146,18 @@ def test_each_segment_records_its_versions(tmp_path: Path, monkeypatch: pytest.M
     recorded = read_info(out)["segments"]
     assert [segment["after_round"] for segment in recorded] == [0, 2]
     assert recorded[0]["fedopt"] != recorded[1]["fedopt"] == "99.1"
-    assert all({"torch", "numpy", "python", "cpu", "started"} <= segment.keys() for segment in recorded)
+    keys = {"torch", "numpy", "python", "cpu", "processor", "started"}
+    assert all(keys <= segment.keys() for segment in recorded)
+
+
+def test_continuing_on_another_cpu_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPUs with the same vector instructions may still round differently."""
+    out = tmp_path / "run"
+    interrupted("fedyogi", out, 1, after=2)
+    monkeypatch.setattr(segments, "processor_model", lambda: "AuthenticAMD family 25 model 17")
+    messages: list[str] = []
+    train("fedyogi", out, settings={"rounds": 3}, log=messages.append)
+    assert [text for text in messages if "now AuthenticAMD family 25" in text and "may differ" in text]
 
 
 def test_same_versions_are_not_reported(tmp_path: Path) -> None:

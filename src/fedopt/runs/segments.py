@@ -1,4 +1,4 @@
-"""The segments of a run in run.json: which software computed which rounds.
+"""The segments of a run in run.json: which software and CPU computed which rounds.
 
 A run that is interrupted and resumed has several segments. Different versions may compute different numbers.
 """
@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedopt.processor import processor_model
 from fedopt.version import __version__
 
 Segment = dict[str, Any]
-_VERSIONS = ("fedopt", "torch", "numpy", "cpu")  # what can change results
+_VERSIONS = ("fedopt", "torch", "numpy", "cpu", "processor")  # what can change results
 
 
 def new_segment(round: int) -> Segment:
@@ -29,6 +30,7 @@ def new_segment(round: int) -> Segment:
         "numpy": np.__version__,
         "python": platform.python_version(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor_model(),
     }
 
 
@@ -40,7 +42,7 @@ def add_segment(earlier: Sequence[Segment], new: Segment) -> list[Segment]:
 def describe_change(info: Mapping[str, Any]) -> str:
     """Describe how this process differs from the one that wrote run.json; "" if results cannot differ.
 
-    Runs of older versions record only the version of fedopt.
+    Runs of older versions record fewer properties.
     """
     segments = info.get("segments")
     before = segments[-1] if segments else {"fedopt": info["fedopt"]}

@@ -19,6 +19,7 @@ from smallstores import write_small_store
 from stored_clients import STORE, stored_federation
 
 import fedopt
+from fedopt.engine.executors.ray import nodes as nodes_module
 from fedopt.engine.executors.ray import slots as slots_module
 from fedopt.engine.executors.ray.attempts import Attempts, PieceTimes
 from fedopt.engine.executors.ray.connection import import_ray
@@ -184,3 +185,16 @@ def test_differences_of_all_nodes_are_in_one_message(
         about_node = message.partition(name)[2].partition("; ")[0]
         assert all(text in about_node for text in texts)
     assert small.run(on_ray).x_sha256 == small.run().x_sha256
+
+
+def test_nodes_with_another_cpu_are_used_and_reported_once(
+    on_ray: RayExecutor, cluster: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes_module, "processor_model", lambda: "AuthenticAMD family 25 model 17")
+    messages: list[str] = []
+    for _ in range(2):
+        assert small.run(on_ray, log=messages.append).x_sha256 == small.run().x_sha256
+    reports = [text for text in messages if "has another CPU" in text]
+    for node in cluster.workers():
+        [report] = [text for text in reports if node.node_id[:8] in text]
+        assert "instead of AuthenticAMD family 25 model 17" in report

@@ -11,6 +11,7 @@ import torch
 
 from fedopt.engine.worker import one_line
 from fedopt.errors import ClusterError
+from fedopt.processor import processor_model
 from fedopt.version import __version__
 
 
@@ -30,12 +31,18 @@ class Environment(NamedTuple):
     torch: str
     python: str
     cpu: str  # the vector instructions that torch uses
+    processor: str  # the model of the CPU
+
+
+# Nodes that differ in these are refused. Another model of the CPU changes only the rounding.
+_REQUIRED = ("fedopt", "torch", "python", "cpu")
 
 
 def read_environment() -> Environment:
     """Return the environment of this process."""
     version = ".".join(platform.python_version_tuple()[:2])
-    return Environment(__version__, torch.__version__, version, torch.backends.cpu.get_cpu_capability())
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return Environment(__version__, torch.__version__, version, instructions, processor_model())
 
 
 def live_nodes(ray: Any) -> list[Node]:
@@ -53,12 +60,9 @@ def live_nodes(ray: Any) -> list[Node]:
 
 
 def differences(here: Environment, there: Environment) -> list[str]:
-    """Describe how a node differs from this process."""
-    return [
-        f"{name} {other} instead of {own}"
-        for name, own, other in zip(Environment._fields, here, there, strict=True)
-        if own != other
-    ]
+    """Describe why a node with another environment cannot take part."""
+    own, other = here._asdict(), there._asdict()
+    return [f"{name} {other[name]} instead of {own[name]}" for name in _REQUIRED if own[name] != other[name]]
 
 
 def describe_failure(error: Exception) -> str:

@@ -59,6 +59,7 @@ class Slots:
         self._handles: list[SlotHandle] = []
         self._next_number = 0
         self._refused: set[str] = set()  # nodes that differ from this process
+        self._reported: set[str] = set()  # nodes with another model of the CPU
         self._deaths = Counter[Node]()  # of slots that were loading the problem
         self._last_check = -_SECONDS_BETWEEN_CHECKS
         self._problem: tuple[Any, ...] = ()
@@ -203,7 +204,18 @@ class Slots:
                 self.remove(handle)
             else:
                 handle.loading, handle.is_late = None, False
+                self._report_processor(handle)
         return problems
+
+    def _report_processor(self, handle: SlotHandle) -> None:
+        """State once for each node that its results may be rounded differently."""
+        here, there = read_environment().processor, self._ray.get(handle.environment).processor
+        if here != there and handle.node.id not in self._reported:
+            self._reported.add(handle.node.id)
+            self.log(
+                f"node {handle.node.name} of the Ray cluster has another CPU ({there} instead of {here}); "
+                "the run may not be repeatable to the bit"
+            )
 
     def _problem_of(self, handle: SlotHandle) -> FedoptError | list[str] | None:
         """Return why a slot cannot be used."""
