@@ -24,11 +24,12 @@ def decay(results: Results) -> Section:
         mean_interval(finished(results, f"decay/centralized/{name}").get("centralized", []), "last")
         for name in SCHEDULES
     ]
+    characters = finished(results, "characters/.*"), finished(results, "decay/characters/.*")
     verdicts = {
         "digits, small network, 1,500 rounds": _judged(constant, decayed, central, "value"),
         "digits, round 200": _judged(short_constant, short_decayed, short_central[1], "last"),
+        "characters, synthetic, 300 rounds": rules.judge_decay(_gains(*characters, "value"), None),
     }
-    characters = finished(results, "characters/.*"), finished(results, "decay/characters/.*")
     tables = {
         "writers": _writers_table(results, constant, decayed, central),
         "digits": markdown.table(
@@ -49,19 +50,22 @@ def decay(results: Results) -> Section:
         "Decay of the client rate helps and approaches centralized training",
         tables,
         verdicts,
-        r"^decay/|^digits/[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
+        r"^decay/|^(digits|characters)/[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
         curve_figure("decay", "Real digits, small network", panels),
     )
 
 
 def _judged(constant: Runs, decayed: Runs, central: Interval | None, name: str) -> rules.Verdict:
-    gains = {m: difference(decayed.get(m, []), constant.get(m, []), name) for m in OPTIMIZERS}
     gaps = {}
     for method in OPTIMIZERS:
         ends = [mean_interval(runs.get(method, []), name) for runs in (constant, decayed)]
         if central and ends[0] and ends[1]:
             gaps[method] = (central.mean - ends[0].mean, central.mean - ends[1].mean)
-    return rules.judge_decay(gains, gaps)
+    return rules.judge_decay(_gains(constant, decayed, name), gaps)
+
+
+def _gains(constant: Runs, decayed: Runs, name: str) -> dict[str, Interval | None]:
+    return {m: difference(decayed.get(m, []), constant.get(m, []), name) for m in OPTIMIZERS}
 
 
 def _best_centralized(results: Results) -> Interval | None:

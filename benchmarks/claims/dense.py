@@ -45,6 +45,7 @@ def at_least_as_good(results: Results) -> Section:
         "digits, real handwriting": digits,
         "digits, small network": small,
         "autoencoder of digits": autoencoder,
+        "characters, synthetic": characters,
     }
     tables = {
         "text": _text_table(text, long),

@@ -10,8 +10,8 @@ from claims.plan import REPEATED, REPEATED_WITH
 from claims.results import EntryResult, Results, cpu_type, load_results_by_cpu
 from claims.section import Section, difference, mean_interval, seed_values
 from fedopt.analysis.seeds import Interval
-from fedopt.reproduction.published import METHOD_NAMES
-from fedopt.runs.records import RunRecord
+from fedopt.reproduction.published import METHOD_NAMES, METHODS
+from fedopt.runs.records import LAST_ROUNDS, RunRecord
 
 
 def repeatability(results: Results) -> Section:
@@ -35,6 +35,7 @@ def repeatability(results: Results) -> Section:
         {
             "checksums": markdown.table(header, rows),
             "cpu_types": values,
+            "deep": compare_curves(results),
             "origin": f"Repeated: {markdown.provenance(repeated)}" if repeated else "",
         },
         {**judge_checksums(runs), **verdicts},
@@ -93,6 +94,24 @@ def compare_values(results: Results, others: Mapping[str, Results]) -> tuple[str
     header.append("identical models")
     absent = {"values on another CPU type": rules.not_run("runs on another CPU type", 0, expected)}
     return markdown.table(header, rows), verdicts or absent
+
+
+def compare_curves(results: Results) -> str:
+    """Return the table of runs on Shakespeare that another CPU type has repeated with more rounds."""
+    rows = []
+    for method in METHODS:
+        short, long = (results.get(f"shakespeare/{method}-0{end}") for end in ("", "-1500"))
+        if not (short and long and short.done and long.done) or short.cpu_type == long.cpu_type:
+            continue
+        first, second = (dict(zip(*r.done[0].curve("test", "accuracy"), strict=True)) for r in (short, long))
+        gaps = {round: second[round] - value for round, value in first.items() if round in second}
+        ends = [value for round, value in gaps.items() if round > max(gaps) - LAST_ROUNDS]
+        end = markdown.difference_text(Interval(sum(ends) / len(ends), None, 1), "accuracy")
+        largest = f"{max(map(abs, gaps.values())) * 100:.2f}"
+        rows.append([METHOD_NAMES[method], f"{short.cpu_type} and {long.cpu_type}", str(max(gaps))])
+        rows[-1] += [str(len(gaps)), largest, end]
+    header = ["method", "CPU types", "rounds", "evaluations", "largest difference", "last 100 rounds"]
+    return markdown.table(header, rows)
 
 
 def _largest(first: EntryResult, second: EntryResult) -> float:

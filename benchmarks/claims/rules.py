@@ -201,17 +201,20 @@ def judge_stability(
     return Verdict(WEAKER if largest <= MAX_SPAN_SHARE * smallest else NOT_SHOWN, reason)
 
 
-def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]]) -> Verdict:
+def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]] | None) -> Verdict:
     """Judge "decay helps and approaches centralized training".
 
-    `gaps` are the distances to centralized training without and with decay.
+    `gaps` are the distances to centralized training without and with decay. None: it is not part of the runs,
+    and the claim holds at most weaker.
     """
     known = {method: gain for method, gain in gains.items() if gain is not None}
-    if len(known) < len(gains) or len(gaps) < len(gains):
-        return not_run("constant rate, decay or centralized training", min(len(known), len(gaps)), len(gains))
+    results = len(known) if gaps is None else min(len(known), len(gaps))
+    if results < len(gains):
+        parts = "constant rate or decay" if gaps is None else "constant rate, decay or centralized training"
+        return not_run(parts, results, len(gains))
     reason = ", ".join(f"{METHOD_NAMES[m]} {_points(gain)}" for m, gain in known.items())
     if all(gain.mean >= MIN_GAIN and _lower(gain) > 0 for gain in known.values()):
-        is_closer = all(abs(after) < abs(before) for before, after in gaps.values())
+        is_closer = gaps is not None and all(abs(after) < abs(before) for before, after in gaps.values())
         is_certain = all(_is_certain(gain) for gain in known.values())
         return Verdict(HOLDS if is_closer and is_certain else WEAKER, reason)
     if all(_upper(gain) < 0 and _is_certain(gain) for gain in known.values()):

@@ -47,8 +47,11 @@ class Sweeps(NamedTuple):
     def title(self) -> str:
         return self.data[0].upper() + self.data[1:]
 
-    def is_complete(self, results: Results) -> bool:
-        return all(name in results and results[name].complete for name in self.needed)
+    def is_complete(self, results: Results, method: str = "") -> bool:
+        """Whether the entries have run: all, or those of one method and of all methods together."""
+        others = set(METHOD_NAMES) - {method} if method else set()
+        needed = [name for name in self.needed if name.rpartition("/")[2] not in others]
+        return all(name in results and results[name].complete for name in needed)
 
     def grids(self, results: Results) -> dict[str, RateGrid]:
         optional = [name for name in self.optional if name in results and results[name].complete]
@@ -143,7 +146,7 @@ def robustness_to_tau(results: Results) -> Section:
         ]
         tables[sweeps.name] = markdown.table(["log10 tau", *(markdown.number(tau) for tau in TAUS)], rows)
         for method in ADAPTIVE:
-            found = best.get(method, {}) if sweeps.is_complete(results) else {}
+            found = best.get(method, {}) if sweeps.is_complete(results, method) else {}
             values = {tau: trial.result or 0.0 for tau, trial in found.items()}
             edges = [tau for tau, trial in found.items() if _is_edge(trial, trials[method])]
             verdicts[f"{sweeps.data}, {METHOD_NAMES[method]}"] = rules.judge_robustness(values, edges, method)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from claims.tuning import _correlation
+from claims.results import EntryResult
+from claims.tuning import TAG_TAUS, TEXT_TAUS, _correlation
 
 from claims import rules
 from fedopt.analysis.seeds import Interval
@@ -166,6 +167,26 @@ def test_decay_must_gain_two_tenths_and_approach_centralized(
 ) -> None:
     verdict = rules.judge_decay({"fedadam": gain}, {"fedadam": gap})
     assert verdict.status == status
+
+
+@pytest.mark.parametrize(
+    ("gain", "status"),
+    [
+        (seeds(0.006, 0.002), rules.WEAKER),
+        (seeds(0.006, 0.010), rules.NOT_SHOWN),
+        (seeds(-0.01, 0.002), rules.CONTRADICTED),
+        (None, rules.NOT_RUN),
+    ],
+)
+def test_decay_without_centralized_training_holds_weaker_at_most(gain: Interval | None, status: str) -> None:
+    assert rules.judge_decay({"fedadam": gain}, None).status == status
+
+
+def test_sweeps_of_other_methods_are_not_needed_for_a_method() -> None:
+    done = {"shakespeare/tau/fedyogi": EntryResult("", "", [], True, None, [])}
+    assert TEXT_TAUS.is_complete(done, "fedyogi")
+    assert not TEXT_TAUS.is_complete(done, "fedadam") and not TEXT_TAUS.is_complete(done)
+    assert not TAG_TAUS.is_complete(done, "fedyogi")  # one entry has the trials of all methods
 
 
 @pytest.mark.parametrize(

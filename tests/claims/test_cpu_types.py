@@ -8,7 +8,7 @@ import pytest
 from claims.cpu_types import COMPARED, run_on_this_cpu
 from claims.entry import Entry
 from claims.plan import REPEATED, REPEATED_WITH, plan_entries
-from claims.repeatability import compare_values, judge_checksums
+from claims.repeatability import compare_curves, compare_values, judge_checksums
 from claims.results import EntryResult, load_results, load_results_by_cpu
 from claims.times import small_scale_hours
 
@@ -94,6 +94,22 @@ def test_checksums_of_another_cpu_type_are_not_verified(
     assert not runner.verify(entry, tmp_path, lines.append)
     assert len(lines) == 1 and "NO SUCH CPU" in lines[0]
     assert not list(tmp_path.iterdir())  # nothing was run
+
+
+def test_curves_on_two_cpu_types_are_compared_at_common_rounds() -> None:
+    """The mean of 1.5 and 0.5 points in rounds 250 and 300; round 25 is before the last 100 rounds."""
+
+    def result(cpu: str, values: dict[int, float]) -> EntryResult:
+        record = make_record(0, cpu)._replace(test=[{"round": t, "accuracy": v} for t, v in values.items()])
+        return EntryResult("", "", [], True, None, [record])
+
+    short = result("AVX2", {25: 0.300, 250: 0.500, 300: 0.520})
+    long = result("AVX512", {25: 0.320, 250: 0.515, 300: 0.525, 1500: 0.570})
+    (row,) = compare_curves({"shakespeare/fedavg-0": short, "shakespeare/fedavg-0-1500": long}).splitlines()[
+        2:
+    ]
+    assert row == "| FedAvg | AVX2 and AVX512 | 300 | 3 | 2.00 | +1.0 |"
+    assert compare_curves({"shakespeare/fedavg-0": short, "shakespeare/fedavg-0-1500": short}) == ""
 
 
 @pytest.mark.slow
