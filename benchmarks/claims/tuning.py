@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from claims import figures, markdown, rules
 from claims.baselines import load_baselines
-from claims.plan import GRID, GRIDS, MORE_POINTS, TAU
+from claims.plan import GRID, GRIDS, MORE_POINTS, TAU, TEXT_TAU
 from claims.results import Results
 from claims.section import Section
 from claims.selection import joined_records, method_grids
@@ -50,7 +50,7 @@ class Sweeps(NamedTuple):
     def is_complete(self, results: Results, method: str = "") -> bool:
         """Whether the entries have run: all, or those of one method and of all methods together."""
         others = set(METHOD_NAMES) - {method} if method else set()
-        needed = [name for name in self.needed if name.rpartition("/")[2] not in others]
+        needed = [name for name in self.needed if others.isdisjoint(name.split("/"))]
         return all(name in results and results[name].complete for name in needed)
 
     def grids(self, results: Results) -> dict[str, RateGrid]:
@@ -73,9 +73,7 @@ DIGIT_TAUS = Sweeps(
     (*(f"writers/tau/{method}" for method in ADAPTIVE), *_DIGIT_GRIDS),
     points=list(product((-1.5, -1.0, -0.5), (-2.5, -2.0, -1.5, -1.0, -0.5, 0.0))),
 )
-TEXT_TAUS = Sweeps(
-    "text", "Shakespeare", "accuracy", "accuracy", tuple(f"shakespeare/tau/{m}" for m in ADAPTIVE)
-)
+TEXT_TAUS = Sweeps("text", "Shakespeare", "accuracy", "accuracy", tuple(TEXT_TAU))
 
 
 def ease_of_tuning(results: Results) -> Section:

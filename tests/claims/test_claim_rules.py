@@ -183,7 +183,8 @@ def test_decay_without_centralized_training_holds_weaker_at_most(gain: Interval 
 
 
 def test_sweeps_of_other_methods_are_not_needed_for_a_method() -> None:
-    done = {"shakespeare/tau/fedyogi": EntryResult("", "", [], True, None, [])}
+    taus = [f"shakespeare/tau/fedyogi/tau{tau}" for tau in (-5, -4, -3, -2, -1)]
+    done = {name: EntryResult(name, "", [], True, None, []) for name in taus}
     assert TEXT_TAUS.is_complete(done, "fedyogi")
     assert not TEXT_TAUS.is_complete(done, "fedadam") and not TEXT_TAUS.is_complete(done)
     assert not TAG_TAUS.is_complete(done, "fedyogi")  # one entry has the trials of all methods

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from written import read_info, read_lines
 import fedopt
 from fedopt.engine import loop
 from fedopt.engine.executors.processes import Processes
-from fedopt.runs.interrupts import deferred_interrupts
+from fedopt.runs.interrupts import SignalHandler, deferred_interrupts
 
 RARE_CHECKPOINTS = {"checkpoint.every": 100}
 
@@ -82,6 +83,44 @@ def test_interrupted_round_is_undone(algorithm: str, monkeypatch: pytest.MonkeyP
     assert resumed.x_sha256 == whole.x_sha256
     assert read_lines(out) == read_lines(tmp_path / "whole")
     assert read_info(out)["status"] == "done"
+
+
+class SendSignals(fedopt.RunLogger):
+    """Sends signals to this process while the line of a round is recorded."""
+
+    def __init__(self, round: int, signals: tuple[signal.Signals, ...]) -> None:
+        self.round, self.signals = round, signals
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        if (line["round"], line["split"]) == (self.round, "train"):
+            for number in self.signals:
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("signals", "saved"),
+    [
+        ((signal.SIGTERM, signal.SIGTERM), "000003"),  # from a pool with a dead worker
+        ((signal.SIGHUP, signal.SIGTERM), "000003"),  # from a terminal that is closed
+        ((signal.SIGINT, signal.SIGINT), "000002"),  # a user who does not want to wait
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedyogi"])
+def test_second_signal_does_not_separate_the_model_from_its_round(
+    algorithm: str, signals: tuple[signal.Signals, ...], saved: str, tmp_path: Path
+) -> None:
+    """With fedavg the round has overwritten rows of x. They belong to the round that is recorded."""
+    options = {"algorithm": algorithm, "config": SPARSE | {"rounds": 5, "checkpoint.every": 2}}
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt), SignalHandler():
+        fedopt.run("so_lr", out=out, log=[SendSignals(3, signals)], **options)
+    assert read_info(out)["status"] == "interrupted"
+    assert max(path.name for path in (out / "checkpoints").iterdir()) == saved
+    resumed = fedopt.run("so_lr", out=out, **options)
+    whole = fedopt.run("so_lr", out=tmp_path / "whole", **options)
+    assert resumed.x_sha256 == whole.x_sha256
+    assert read_lines(out) == read_lines(tmp_path / "whole")
 
 
 def test_interrupt_in_a_callback_keeps_its_round(tmp_path: Path) -> None:

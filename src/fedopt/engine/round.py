@@ -26,25 +26,22 @@ from fedopt.models.sparse_rows import SparseRows
 
 
 class OverwrittenRows:
-    """The rows of x that the current round has overwritten, so that an interrupted round can be undone."""
+    """The rows of x that the newest round has overwritten, so that an interrupted round can be undone."""
 
     def __init__(self) -> None:
-        self._saved: tuple[Vector, SparseRows, Vector] | None = None
+        self._saved: tuple[int, Vector, SparseRows, Vector] | None = None
 
-    def write(self, x: Vector, rows: SparseRows, before: Vector, after: Vector) -> None:
-        """Replace the values `before` of some rows of `x` by `after`."""
-        self._saved = x, rows, before
+    def write(self, t: int, x: Vector, rows: SparseRows, before: Vector, after: Vector) -> None:
+        """Replace the values `before` of some rows of `x` by `after`, in round t."""
+        self._saved = t, x, rows, before
         rows.put(x, after)
 
-    def clear(self) -> None:
-        """Accept the round."""
-        self._saved = None
-
-    def restore(self) -> None:
-        """Undo the round."""
+    def undo_after(self, rounds: int) -> None:
+        """Undo the newest round, unless it is one of the first `rounds` rounds, which are finished."""
         if self._saved is not None:
-            x, rows, before = self._saved
-            rows.put(x, before)
+            t, x, rows, before = self._saved
+            if t >= rounds:
+                rows.put(x, before)
             self._saved = None
 
 
@@ -147,7 +144,7 @@ def _server_update(setup: TrainingSetup, state: State, mean: BlockedMean, round:
     after = _call_server(algorithm, before, delta, round)
     if not is_finite(after):
         return None
-    setup.overwritten.write(state.x, rows, before.x, after.x)
+    setup.overwritten.write(round.t, state.x, rows, before.x, after.x)
     return state
 
 

@@ -113,7 +113,6 @@ def _train(
         for step in () if recorder.has_stopped_improving else steps:
             with deferred_interrupts():
                 recorder.add(step, time.monotonic() - began)
-                setup.overwritten.clear()
             stops = on_step is not None and _call(on_step, step, recorder) is STOP
             if recorder.is_stalled:
                 continue  # the next step raises the error

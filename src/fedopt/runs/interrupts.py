@@ -15,9 +15,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def deferred_interrupts() -> Iterator[None]:
-    """Delay the first signal until the block ends, so that the recorded numbers of a round stay complete.
+    """Delay signals until the block ends, so that the recorded numbers of a round stay complete.
 
-    Only signals that a Python function handles are delayed. A second signal is not.
+    Only signals that a Python function handles are delayed. A second Ctrl-C is not: the block may be waiting
+    for a network. Programs send other signals several times, for example SIGTERM and SIGHUP.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
         yield
@@ -26,7 +27,8 @@ def deferred_interrupts() -> Iterator[None]:
 
     def defer(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        if len(received) > 1:
+        if received.count(signal.SIGINT) > 1:
+            received.clear()
             functions[signal.Signals(number)](number, frame)
 
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
@@ -38,7 +40,7 @@ def deferred_interrupts() -> Iterator[None]:
     finally:
         for number, handler in functions.items():
             signal.signal(number, handler)
-        if len(received) == 1:
+        if received:
             functions[signal.Signals(received[0])](received[0], None)
 
 

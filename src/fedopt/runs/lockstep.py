@@ -147,7 +147,6 @@ class _Stack:
 
     def _record(self, member: _Member, step: Step) -> None:
         member.run.recorder.add(step, time.monotonic() - member.began)
-        member.setup.overwritten.clear()
         self._on_step(step)
         try:
             check_progress(member.run.plan, step)

@@ -67,7 +67,7 @@ class OpenedRun:
     def record_interrupt(self) -> None:
         """Undo the interrupted round and write a checkpoint of the last finished one."""
         if self.overwritten:
-            self.overwritten.restore()
+            self.overwritten.undo_after(self.recorder.position.round)
         self.recorder.record_interrupt()
 
 

@@ -52,6 +52,7 @@ class RunRecorder:
         self.position = start
         self.seconds = 0.0
         self.saves_periodically = True  # whether `add` writes checkpoints
+        self._is_adding = False  # while metrics and position may belong to different rounds
         self._data = data
         self._stops_at_lower = lower_is_better(self.config.stop.metric, self.problem.metric, prepared.better)
         self._saved_round = 0  # of the newest checkpoint
@@ -90,6 +91,7 @@ class RunRecorder:
 
     def add(self, step: Step, seconds: float) -> None:
         """Append the metrics of a step, and write a checkpoint if it is due."""
+        self._is_adding = True
         self.position, self.seconds = step.position, seconds
         for line in metrics_lines(step, seconds):
             self.metrics.add(line)
@@ -97,6 +99,7 @@ class RunRecorder:
         is_due = done % self.config.checkpoint.every == 0 or done == self.config.rounds
         if is_due and self.saves_periodically:
             self.checkpoint()
+        self._is_adding = False
 
     def checkpoint(self) -> None:
         """Write a checkpoint, unless this round has one or the run is about to be given up."""
@@ -140,8 +143,13 @@ class RunRecorder:
             )
 
     def record_interrupt(self) -> None:
-        """Write a checkpoint of the last finished round."""
-        if self.directory and not self.directory.done:
+        """Write a checkpoint of the last finished round.
+
+        If `add` was interrupted by force, the newest checkpoint is an earlier one.
+        """
+        if self.directory and self._is_adding:
+            self.directory.update(status="interrupted")
+        elif self.directory and not self.directory.done:
             with suppress(DiskError):  # the earlier checkpoint remains
                 self.checkpoint()
             self.record_end("interrupted", f"interrupted after round {self.position.round}")

@@ -209,6 +209,7 @@ def _end_on_close(stop: Connection[Any, Any]) -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # the main process may send it again when it closes a broken pool
     if _is_running:
         raise KeyboardInterrupt
     os._exit(1)
