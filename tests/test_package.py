@@ -16,6 +16,7 @@ from wheel_environment import Distributions, WheelEnvironment, build, unpack
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+TYPE_CACHE = ROOT / ".mypy_cache"
 USER_PROJECT = ROOT / "tests" / "support" / "user_types.py"
 PRINT_FILES = """
 import sys, fedopt.cli.app
@@ -101,7 +102,8 @@ def test_version_is_the_same_in_all_files() -> None:
 @pytest.fixture(scope="module")
 def type_check() -> subprocess.CompletedProcess[str]:
     """The result of the type checker for this package, as `make check` runs it."""
-    return subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "mypy", "--cache-dir", TYPE_CACHE]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 
 def test_package_passes_the_type_checker(type_check: subprocess.CompletedProcess[str]) -> None:
@@ -111,7 +113,7 @@ def test_package_passes_the_type_checker(type_check: subprocess.CompletedProcess
 @pytest.mark.usefixtures("type_check")  # its cache has the types of torch
 def test_project_of_a_user_has_exact_types(wheel_environment: WheelEnvironment, tmp_path: Path) -> None:
     """The project uses `assert_type`, which rejects Any."""
-    cache = shutil.copytree(ROOT / ".mypy_cache", tmp_path / "cache")
+    cache = shutil.copytree(TYPE_CACHE, tmp_path / "cache")
     options = ["--strict", "--config-file", ROOT / "pyproject.toml", "--cache-dir", cache]
     command = [sys.executable, "-m", "mypy", *options, "--python-executable", wheel_environment.python]
     done = wheel_environment.run(*command, USER_PROJECT, cwd=tmp_path, timeout=600)

@@ -324,7 +324,8 @@ def _autoencoder_rates() -> list[Entry]:
     ]
 
 
-TEXT_TAU = {  # log10 server rates by method; one entry for each tau, because a trial takes minutes
+# By name of the entry: method, log10 of tau, log10 of server rates. One tau per entry: trials take minutes.
+TEXT_TAU = {
     f"shakespeare/tau/{method}/tau{tau}": (method, tau, rates)
     for method, rates in {"fedyogi": "-2|-1", "fedadam": "-2|-1", "fedadagrad": "-1.5|-0.5"}.items()
     for tau in (-3, -5, -1, -4, -2)

@@ -40,8 +40,13 @@ class EntryResult(NamedTuple):
 
     @property
     def cpu_type(self) -> str:
-        """The type of the CPU that computed the runs."""
-        return " and ".join(sorted({cpu_type(record.info["machine"]) for record in self.records}))
+        """The types of the CPUs that computed the runs."""
+        machines = [
+            machine
+            for record in self.records
+            for machine in (*record.info.get("earlier_machines", ()), record.info["machine"])
+        ]
+        return " and ".join(sorted(set(map(cpu_type, machines))))
 
     @property
     def dates(self) -> list[str]:
@@ -90,8 +95,10 @@ def read_records(directory: Path) -> list[RunRecord]:
 def compact_record(record: RunRecord, directory: Path) -> RunRecord:
     """Return a record with few training lines, rounded numbers and a relative path."""
     info = {key: record.info[key] for key in (*_INFO_KEYS, *_RESULT_KEYS) if key in record.info}
-    segment = record.info["segments"][-1]
-    info["machine"] = {key: segment[key] for key in _SEGMENT_KEYS if key in segment}
+    segments = [{key: s[key] for key in _SEGMENT_KEYS if key in s} for s in record.info["segments"]]
+    info["machine"] = segments[-1]
+    if any(segment != segments[-1] for segment in segments):
+        info["earlier_machines"] = segments[:-1]
     test = [
         _rounded({k: v for k, v in line.items() if k not in ("seconds", "split")}) for line in record.test
     ]

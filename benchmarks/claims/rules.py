@@ -204,8 +204,8 @@ def judge_stability(
 def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]] | None) -> Verdict:
     """Judge "decay helps and approaches centralized training".
 
-    `gaps` are the distances to centralized training without and with decay. None: it is not part of the runs,
-    and the claim holds at most weaker.
+    `gaps` are the distances to centralized training without and with decay. They are None if centralized
+    training is not part of the plan; the verdict is then "holds weaker" at most.
     """
     known = {method: gain for method, gain in gains.items() if gain is not None}
     results = len(known) if gaps is None else min(len(known), len(gaps))

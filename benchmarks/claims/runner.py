@@ -213,12 +213,16 @@ def this_cpu_type() -> str:
 def verify(entry: Entry, work: Path, log: Log) -> bool:
     """Run an entry again in a new directory and compare the checksums with the stored ones.
 
-    If the model of the CPU of the stored ones is unknown, the same instructions are sufficient for a try.
+    A stored result whose CPU model is unknown is used if its instructions are those of this CPU.
     """
-    here = this_cpu_type()
-    known = load_results_by_cpu().get(here, {}).get(entry.name) or load_results()[entry.name]
-    if known.cpu_type not in (here, torch.backends.cpu.get_cpu_capability()):
-        log(f"{entry.name}: the stored checksums are from {known.cpu_type}, this CPU has {here}")
+    here, instructions = this_cpu_type(), torch.backends.cpu.get_cpu_capability()
+    others = load_results_by_cpu()
+    stored_results = [load_results()[entry.name]]
+    stored_results += [others[cpu][entry.name] for cpu in others if entry.name in others[cpu]]
+    by_type = {result.cpu_type: result for result in stored_results}
+    known = by_type.get(here) or by_type.get(instructions)
+    if known is None:
+        log(f"{entry.name}: the stored checksums are from {', '.join(by_type)}; this CPU is {here}")
         return False
     out = f"verify/{entry.name}-{time.strftime('%Y%m%d%H%M%S')}"
     log(f"{entry.name}: {shlex.join(entry.command(out))}")

@@ -48,7 +48,7 @@ class Sweeps(NamedTuple):
         return self.data[0].upper() + self.data[1:]
 
     def is_complete(self, results: Results, method: str = "") -> bool:
-        """Whether the entries have run: all, or those of one method and of all methods together."""
+        """Whether all entries have run or, with `method`, all except those of other methods."""
         others = set(METHOD_NAMES) - {method} if method else set()
         needed = [name for name in self.needed if others.isdisjoint(name.split("/"))]
         return all(name in results and results[name].complete for name in needed)

@@ -108,8 +108,37 @@ def test_curves_on_two_cpu_types_are_compared_at_common_rounds() -> None:
     (row,) = compare_curves({"shakespeare/fedavg-0": short, "shakespeare/fedavg-0-1500": long}).splitlines()[
         2:
     ]
-    assert row == "| FedAvg | AVX2 and AVX512 | 300 | 3 | 2.00 | +1.0 |"
+    assert row == "| FedAvg | AVX2 and AVX512 | 300 | 3 | 2.00 | +1.00 |"
     assert compare_curves({"shakespeare/fedavg-0": short, "shakespeare/fedavg-0-1500": short}) == ""
+
+
+def test_run_that_two_cpu_types_have_computed_names_both() -> None:
+    record = make_record(0, "AVX2", earlier_machines=[{"cpu": "AVX512"}])
+    result = EntryResult("", "", [], True, None, [record])
+    assert result.cpu_type == "AVX2 and AVX512"
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "is_run"),
+    [
+        ({}, False),
+        ({"this": "AVX9-Vendor-1-2"}, True),
+        ({"old": "AVX9"}, True),  # the model was not recorded
+        ({"other": "AVX9-Vendor-1-3"}, False),
+    ],
+)
+def test_checksums_of_this_cpu_type_are_verified(
+    elsewhere: dict[str, str], is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, executed = Entry("test/small", ("run", "synthetic_lr"), 1), list[Entry]()
+    others = {name: {entry.name: entry_result(entry.name, cpu, [0.5])} for name, cpu in elsewhere.items()}
+    monkeypatch.setattr(runner, "load_results", lambda: {entry.name: entry_result(entry.name, "AVX8", [0.5])})
+    monkeypatch.setattr(runner, "load_results_by_cpu", lambda: others)
+    monkeypatch.setattr(runner, "this_cpu_type", lambda: "AVX9-Vendor-1-2")
+    monkeypatch.setattr(runner.torch.backends.cpu, "get_cpu_capability", lambda: "AVX9")
+    monkeypatch.setattr(runner, "execute", lambda e, *_: executed.append(e) or runner.Attempt(1, 0.0))
+    assert not runner.verify(entry, tmp_path, lambda line: None)
+    assert bool(executed) is is_run
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from written import read_info, read_lines
 import fedopt
 from fedopt.engine import loop
 from fedopt.engine.executors.processes import Processes
-from fedopt.runs.interrupts import SignalHandler, deferred_interrupts
+from fedopt.runs.interrupts import SIGNALS, SignalHandler, deferred_interrupts
 
 RARE_CHECKPOINTS = {"checkpoint.every": 100}
 
@@ -36,6 +36,18 @@ def test_deferred_interrupt_arrives_after_the_block() -> None:
     with pytest.raises(KeyboardInterrupt):  # the handler is restored
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
+
+
+def test_handlers_are_restored_after_several_signals() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with SignalHandler() as handler:
+        with pytest.raises(KeyboardInterrupt), deferred_interrupts():
+            for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+        assert all(signal.getsignal(number) == handler._handle for number in SIGNALS)
+        assert handler.received == signal.SIGHUP
+    assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
 def interrupt_evaluation(monkeypatch: pytest.MonkeyPatch, number: int) -> None:

@@ -55,7 +55,9 @@ def test_trial_is_finished_when_it_has_all_rounds_or_diverged(
     ("status", "done", "until", "expected"),
     [
         ("pruned", 3, 3, True),
-        ("running", 3, 3, True),  # its process was killed after the last round
+        ("running", 4, 3, True),
+        ("running", 3, 3, False),  # the evaluation of round 3 may be missing
+        ("interrupted", 3, 3, False),
         ("running", 2, 3, False),
         ("done", 9, 3, True),
         ("diverged", 1, 3, True),

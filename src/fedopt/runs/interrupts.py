@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
+Handler = Callable[[int, FrameType | None], Any]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -18,7 +20,8 @@ def deferred_interrupts() -> Iterator[None]:
     """Delay signals until the block ends, so that the recorded numbers of a round stay complete.
 
     Only signals that a Python function handles are delayed. A second Ctrl-C is not: the block may be waiting
-    for a network. Programs send other signals several times, for example SIGTERM and SIGHUP.
+    for a network. All other signals are delayed, because a program may send several, for example SIGHUP and
+    then SIGTERM.
     """
     if threading.current_thread() is not threading.main_thread():  # only the main thread handles signals
         yield
@@ -33,15 +36,23 @@ def deferred_interrupts() -> Iterator[None]:
 
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     functions = {number: handler for number, handler in handlers.items() if callable(handler)}
-    for number in functions:
-        signal.signal(number, defer)
+    _set_handlers(dict.fromkeys(functions, defer))
     try:
         yield
     finally:
-        for number, handler in functions.items():
-            signal.signal(number, handler)
+        _set_handlers(functions)
         if received:
             functions[signal.Signals(received[0])](received[0], None)
+
+
+def _set_handlers(functions: Mapping[signal.Signals, Handler]) -> None:
+    """Set handlers while the signals are blocked, so that no signal finds only some of them."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        for number, function in functions.items():
+            signal.signal(number, function)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class SignalHandler:

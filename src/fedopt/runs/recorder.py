@@ -145,7 +145,7 @@ class RunRecorder:
     def record_interrupt(self) -> None:
         """Write a checkpoint of the last finished round.
 
-        If `add` was interrupted by force, the newest checkpoint is an earlier one.
+        If a second Ctrl-C has interrupted `add`, no checkpoint is written, and the newest one is earlier.
         """
         if self.directory and self._is_adding:
             self.directory.update(status="interrupted")

@@ -218,13 +218,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _run_in_worker(stack: Stack) -> None:
     global _is_running
     try:
-        _is_running = True
-        with trial_executor(stack[0].trial) as executor:
-            run_stack(stack, executor, _count_round, no_log)
+        try:
+            _is_running = True
+            with trial_executor(stack[0].trial) as executor:
+                run_stack(stack, executor, _count_round, no_log)
+        finally:
+            _is_running = False
     except KeyboardInterrupt:
         os._exit(1)  # the run directories have checkpoints
-    finally:
-        _is_running = False
 
 
 def _count_round() -> None:

@@ -95,8 +95,13 @@ def is_finished(record: RunRecord, rounds: int) -> bool:
 
 
 def is_complete(record: RunRecord, item: WorkItem) -> bool:
-    """Whether the files of a trial already contain all that a work item asks for."""
+    """Whether the files of a trial already contain all that a work item asks for.
+
+    If the last round of the item is the newest one, a process that was killed may not have recorded its
+    evaluation. The trial is then resumed at its newest checkpoint.
+    """
     rounds, stop = item.trial.config.rounds, item.trial.config.stop
     if record.stopped_early and record.config.get("stop") != stop.model_dump():
         return False
-    return is_finished(record, rounds) or (item.until < rounds and item.until <= record.rounds)
+    is_ended = record.rounds > item.until or (record.rounds == item.until and record.status == "pruned")
+    return is_finished(record, rounds) or (item.until < rounds and is_ended)

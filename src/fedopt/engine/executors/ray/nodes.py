@@ -31,7 +31,7 @@ class Environment(NamedTuple):
     torch: str
     python: str
     cpu: str  # the vector instructions that torch uses
-    processor: str  # the model of the CPU
+    processor: str = ""  # the model of the CPU; earlier versions do not send it
 
 
 # Nodes that differ in these are refused. Another model of the CPU changes only the rounding.

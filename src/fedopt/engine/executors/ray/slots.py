@@ -84,6 +84,7 @@ class Slots:
         self._problem = ([problem], sample)  # Ray does not open references in a list
         self._checksum = checksum
         self._refused.clear()
+        self._reported.clear()
         self._deaths.clear()
         for handle in self._handles:
             handle.loading = handle.actor.load.remote(*self._problem)
