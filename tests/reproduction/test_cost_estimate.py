@@ -38,11 +38,21 @@ def test_time_is_rounds_times_cohort_times_steps_over_the_cores() -> None:
     assert total_seconds([run, run], {"so_lr": times}, 2) == pytest.approx(7.6)
 
 
+def test_scaffold_takes_longer_by_the_time_of_its_vectors() -> None:
+    plan, times = make_plan(scale=SMOKE), StepTimes(0.5, 1.0, scaffold=0.25)
+    fedavg, scaffold = (plan.sweep("so_lr", name)[0] for name in ("fedavg", "scaffold"))
+    # 3 rounds x 2 clients x 0.25 s
+    assert run_seconds(scaffold, times) - run_seconds(fedavg, times) == pytest.approx(1.5)
+    total = total_seconds([fedavg, scaffold, fedavg], {"so_lr": times}, 1)
+    assert total == pytest.approx(2 * run_seconds(fedavg, times) + run_seconds(scaffold, times))
+
+
 def test_step_times_are_measured_for_each_task() -> None:
     tasks: list[str] = []
     times = measure_step_times(["so_lr"], tasks.append)
     assert tasks == ["so_lr"] == list(times)
     assert times["so_lr"].step > 0 and times["so_lr"].evaluation > 0
+    assert times["so_lr"].scaffold > times["so_lr"].step  # five million dense numbers, and a sparse gradient
     assert times["so_lr"].parameters == 10_000 * 500 + 500  # words x tags, and a bias for each tag
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from reproduction_runs import make_plan
 
-from fedopt.reproduction.published import paper_settings
-from fedopt.reproduction.scales import PAPER, SMALL, SMOKE, ReproductionScale
+from fedopt.reproduction.published import METHODS, TASK_NAMES, paper_settings
+from fedopt.reproduction.scales import PAPER, SCALES, SMALL, SMOKE, ReproductionScale
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,22 @@ from fedopt.reproduction.scales import PAPER, SMALL, SMOKE, ReproductionScale
 )
 def test_reductions_follow_from_the_fields(scale: ReproductionScale, sentence: str) -> None:
     assert sentence in " ".join(scale.reductions)
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_scale_of_one_task_has_the_same_runs(scale: ReproductionScale, task: str) -> None:
+    plans = [make_plan(scale=scale), make_plan(scale=scale).restrict([task])]
+    for method in METHODS:
+        assert plans[0].sweep(task, method) == plans[1].sweep(task, method)
+
+
+def test_texts_name_only_the_selected_tasks() -> None:
+    """SO LR has 100 rounds, CIFAR-10 has 4."""
+    assert SMALL.restrict(["so_lr"]).title == "scale: small, 100 rounds"
+    assert SMALL.restrict(["cifar10"]).averaged_rounds == "all 4 rounds"
+    assert SMALL.restrict(["so_lr", "cifar10"]).title == SMALL.title
+    assert not any("CIFAR" in text for text in SMALL.restrict(["so_lr"]).reductions)
 
 
 def test_tasks_with_long_steps_have_fewer_rates() -> None:

@@ -1,8 +1,9 @@
 """Estimates of the time and the disk space that runs need.
 
 The time is rounds x cohort x local steps, plus the evaluations, divided by the cores. The CPU time of a step
-and of an evaluation batch is measured for each task, so other work on the machine hardly changes it. The
-work of the server is small and not included.
+and of an evaluation batch is measured for each task, so other work on the machine hardly changes it. A client
+of SCAFFOLD also computes and stores a dense vector, which takes longer than a step on sparse data. The work
+of the server is small and not included.
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from fedopt.algorithms.base import Round
 from fedopt.engine.evaluate import fixed_sample, is_evaluated
@@ -24,7 +28,7 @@ from fedopt.reproduction.plan import PlannedRun
 from fedopt.reproduction.published import ADAPTIVE, DATASET_BY_TASK, DATASETS, SCAFFOLD, paper_settings
 from fedopt.reproduction.results import RunReader
 from fedopt.runs.build_problem import build_problem
-from fedopt.runs.client_table import check_disk, client_state_bytes
+from fedopt.runs.client_table import DiskTable, check_disk, client_state_bytes
 from fedopt.runs.config import Config
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
@@ -44,6 +48,7 @@ class StepTimes(NamedTuple):
     step: float  # one local step of a client
     evaluation: float  # EVAL_BATCH test examples
     parameters: int = 0
+    scaffold: float = 0.0  # what a client of SCAFFOLD needs in addition to its steps
 
 
 def measure_step_times(
@@ -61,13 +66,16 @@ def measure_step_times(
 
 
 def _measure(task: str) -> StepTimes:
-    def train(steps: int) -> tuple[Worker, float]:
+    def train(steps: int, algorithm: str = "fedavg") -> tuple[Worker, float]:
         settings = {"data.clients": _TIMED_CLIENTS, "client.steps": steps, "clients_per_round": 1}
-        worker = Worker(
-            build_problem(TASKS[task], resolve(TASKS[task], "fedavg", settings)), federation, sample
-        )
+        problem = build_problem(TASKS[task], resolve(TASKS[task], algorithm, settings))
+        worker, sent = Worker(problem, federation, sample), problem.algorithm().sends
+        vectors = tuple(x if name == "x" else torch.zeros_like(x) for name in sent)
         start = time.process_time()
-        worker.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), (x,), None)
+        _, returned = worker.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), vectors, None)
+        if kept := problem.algorithm().keeps:
+            with TemporaryDirectory() as directory:
+                DiskTable(Path(directory), kept, 0).write(0, 0, returned[-len(kept) :])
         return worker, time.process_time() - start
 
     problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _TIMED_CLIENTS}))
@@ -81,7 +89,9 @@ def _measure(task: str) -> StepTimes:
         start = time.process_time()
         worker.run(SampleJob(0, examples), (x,), None)
         evaluation = (time.process_time() - start) * EVAL_BATCH / examples
-        return StepTimes(seconds / _TIMED_STEPS, evaluation, len(x))
+        train(1, SCAFFOLD)
+        added = max(0.0, train(_TIMED_STEPS, SCAFFOLD)[1] - seconds)
+        return StepTimes(seconds / _TIMED_STEPS, evaluation, len(x), added)
 
 
 @cache
@@ -107,7 +117,8 @@ def run_seconds(run: PlannedRun, times: StepTimes) -> float:
     evaluations = sum(is_evaluated(t, rounds, every, last_every) for t in range(rounds + 1))
     examples = float(evaluations) * (settings["eval.sample"] or sizes.test_examples)
     examples += sizes.test_examples if settings["eval.final"] == "full" else 0
-    training = rounds * float(settings.get("clients_per_round", 1)) * steps * times.step
+    client = steps * times.step + (times.scaffold if run.algorithm == SCAFFOLD else 0.0)
+    training = rounds * float(settings.get("clients_per_round", 1)) * client
     return STARTUP_SECONDS + training + examples / EVAL_BATCH * times.evaluation
 
 
@@ -116,7 +127,7 @@ def total_seconds(runs: Iterable[PlannedRun], times: Mapping[str, StepTimes], co
     known: dict[tuple[object, ...], float] = {}
     total = 0.0
     for run in runs:
-        key = (run.task, run.algorithm == "centralized", run.settings_items)
+        key = (run.task, run.algorithm in ("centralized", SCAFFOLD) and run.algorithm, run.settings_items)
         if key not in known:
             known[key] = run_seconds(run, times[run.task])
         total += known[key]

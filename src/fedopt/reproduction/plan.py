@@ -53,7 +53,8 @@ class RunPlan:
 
     def restrict(self, tasks: Iterable[str]) -> RunPlan:
         """Return the part of the plan for some tasks."""
-        return replace(self, tasks=tuple(task for task in self.tasks if task in tasks))
+        selected = tuple(task for task in self.tasks if task in tasks)
+        return replace(self, tasks=selected, scale=self.scale.restrict(selected))
 
     @property
     def title_suffix(self) -> str:

@@ -82,7 +82,7 @@ def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutc
     artifacts = select_artifacts(options.artifact, tasks)
     needed = tuple(task for task in tasks if any(task in artifact.tasks for artifact in artifacts))
     sources = find_data_sources(needed, options.data)
-    plan = RunPlan(options.scale, sources, needed, options.variant, options.seeds)
+    plan = RunPlan(options.scale.restrict(needed), sources, needed, options.variant, options.seeds)
     reader = RunReader(plan, options.out)
     runs = {artifact: artifact.runs(plan) for artifact in artifacts}
     all_runs = list(dict.fromkeys(run for planned in runs.values() for run in planned))
@@ -215,13 +215,13 @@ def _write_artifact(
     reader: RunReader, artifact: Artifact, runs: Sequence[PlannedRun], options: ReproduceOptions
 ) -> ArtifactOutcome:
     """Write the files of an artifact, each atomically."""
-    directory, scale = options.out / artifact.name, options.scale
+    directory, plan = options.out / artifact.name, reader.plan.restrict(artifact.tasks)
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     content = artifact.content(reader)
-    datasets = dict.fromkeys(DATASET_BY_TASK[task] for task in reader.plan.restrict(artifact.tasks).tasks)
-    labels = [reader.plan.sources[name].label for name in datasets]
-    command = options.command(artifact.name)
+    datasets = dict.fromkeys(DATASET_BY_TASK[task] for task in plan.tasks)
+    labels = [plan.sources[name].label for name in datasets]
+    command, scale = options.command(artifact.name), plan.scale
     add_scale(content.figure, scale.title)
     figure = render(content.figure, artifact.name)
     notes = "\n".join(f"- {note}" for note in (*content.notes, *label_notes(labels), *scale.reductions))

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from fedopt.formatting import count_noun
 from fedopt.reproduction.published import (
@@ -74,6 +74,22 @@ class ReproductionScale:
     def reductions(self) -> tuple[str, ...]:
         """What differs from the paper, one sentence each."""
         return (*self.remarks, *_training(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
+
+    def restrict(self, tasks: Collection[str]) -> ReproductionScale:
+        """Return the scale of some tasks. Its texts do not mention others; runs are the same."""
+        if self.rounds is None or self.width is None or not tasks:
+            return self
+        rounds = {task: self.task_rounds(task) for task in tasks}
+        widths = {task: self.costly_widths.get(task, self.width) for task in tasks}
+        most, widest = max(rounds.values()), max(widths.values())
+        return replace(
+            self,
+            rounds=most,
+            costly_rounds={task: n for task, n in rounds.items() if n < most},
+            width=widest,
+            costly_widths={task: n for task, n in widths.items() if n < widest},
+            samples={task: n for task, n in self.samples.items() if not task or task in tasks},
+        )
 
     def task_rounds(self, task: str) -> int:
         return self.costly_rounds.get(task) or self.rounds or paper_settings(task).rounds
@@ -155,7 +171,8 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
     sample = ""
     if scale.samples:
         parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in scale.samples.items() if task]
-        sample = " on " + ", ".join([*parts, f"{scale.samples['']:,} (other tasks)"]) + " test examples"
+        others = f"{scale.samples['']:,}" + (" (other tasks)" if parts else "")
+        sample = " on " + ", ".join([*parts, others]) + " test examples"
     paper = "" if scale.eval_every == 1 else "; the paper's code does it every round"
     yield f"The model is evaluated {interval}{sample}{paper}."
     if not scale.full_test:

@@ -58,11 +58,11 @@ def limit_claims(plan: RunPlan, table: ComparisonTable) -> ComparisonTable:
 def claim_notes(plan: RunPlan) -> tuple[str, ...]:
     """Explain why differences or bold are missing."""
     if not plan.scale.has_meaning:
-        return ("No differences from the paper and no bold at this scale.",)
+        return ("At this scale, differences from the paper and bold are not shown.",)
     if not plan.scale.is_comparable:
-        return ("No differences from the paper: runs with fewer rounds than the paper's are not comparable.",)
+        return ("Differences from the paper are not shown: the runs have fewer rounds than the paper's.",)
     if any(plan.label(task) == SYNTHETIC for task in plan.tasks):
-        return ("No differences from the paper for synthetic data.",)
+        return ("Differences from the paper are not shown for synthetic data.",)
     return ()
 
 
