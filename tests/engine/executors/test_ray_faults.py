@@ -100,6 +100,7 @@ def test_round_ends_if_only_slots_that_never_load_are_left(
     small.run(on_ray)
     monkeypatch.setattr(slots_module, "_SECONDS_TO_START", 0.5)
     assert on_ray._slots is not None
+    on_ray._slots._deaths.clear()  # of nodes that earlier tests have killed
     never = import_ray().remote(num_cpus=1000)(small.sizes).remote(1)
     for handle in on_ray._slots.handles:
         handle.loading = never
