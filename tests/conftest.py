@@ -39,6 +39,7 @@ LONG = (
 pytest_plugins = [
     "bench_fixtures",
     "data_fixtures",
+    "group_scheduling",
     "object_store",
     "ray_fixtures",
     "tuning_fixtures",
