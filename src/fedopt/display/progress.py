@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.table import Column
 
 from fedopt.display.notebook_line import NotebookLine, in_notebook
+from fedopt.display.pace import Pace
 from fedopt.engine.loop import Step
 from fedopt.formatting import count_noun, format_count, format_duration, metric_unit
 from fedopt.runs.config import Config
@@ -119,7 +120,7 @@ class RunProgress:
         self._bar, self._config, self._rounds, self._before = bar, config, config.rounds, before
         self._title = title or config.algorithm
         self._metric = metric
-        self._start: tuple[float, int] | None = None  # time and round of the first step
+        self._pace = Pace()
         self._last_line = 0.0
         self._evaluation = ""
         bar.show("", self._title)
@@ -144,7 +145,7 @@ class RunProgress:
     def on_step(self, step: Step) -> None:
         """Show a finished round. Lines appear for evaluations, the last round and every ten seconds."""
         done, now = step.position.round, time.monotonic()
-        status, (rate, remaining) = self._status(step), self._pace(done, now)
+        status, (rate, remaining) = self._status(step), self._rate(done, now)
         self._bar.update(self._before + done, "  ".join(filter(None, (status, rate))), remaining=remaining)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES
         if not self._bar.visible and (is_due or step.evaluation or done == self._rounds):
@@ -168,14 +169,11 @@ class RunProgress:
                 parts.append(f"{count_noun(len(step.report.rejected), 'client')} rejected")
         return "  ".join(parts)
 
-    def _pace(self, done: int, now: float) -> tuple[str, str]:
+    def _rate(self, done: int, now: float) -> tuple[str, str]:
         """Rounds per second, and the remaining time of all runs of the bar."""
-        if self._start is None:
-            self._start = now, done
-        start, first = self._start
-        if done == first or now == start:
+        rate = self._pace.update(done, now)
+        if rate is None:
             return "", ""
-        rate = (done - first) / (now - start)
         left = self._bar.total - self._before - done
         return f"{rate:.2f} rounds/s", f"{format_duration(left / rate)} left" if left > 0 else ""
 
