@@ -1,4 +1,4 @@
-"""Results of constant predictions: what a model reaches that ignores its input.
+"""Results of simple methods: constant predictions, and principal components for the autoencoder.
 
 `python -m claims baselines` computes them from the imported data and stores them.
 """
@@ -17,6 +17,7 @@ from fedopt.tasks import TASKS
 from fedopt.tasks.text_metrics import recall_at_5
 
 FILE = Path(__file__).parent / "baselines.json"
+CODE_UNITS = 30  # of the autoencoder
 
 
 def load_baselines() -> dict[str, float]:
@@ -32,6 +33,7 @@ def store_baselines(work: Path) -> Path:
         "tags": _frequent_tags(stores / "so"),
         "digits": _frequent_digit(stores / "digits"),
         "images": _mean_image(stores / "digits"),
+        "components": _principal_components(stores / "digits", CODE_UNITS),
     }
     write_atomically(FILE, json.dumps({name: round(value, 5) for name, value in found.items()}) + "\n")
     return FILE
@@ -69,12 +71,26 @@ def _frequent_digit(store: Path) -> float:
 
 def _mean_image(store: Path) -> float:
     """Return the mean squared error per pixel if every test digit is replaced by the mean training digit."""
+    train, test = _images(store)
+    return float((test - train.mean(0)).square().mean())
+
+
+def _principal_components(store: Path, count: int) -> float:
+    """Return the mean squared error per pixel of the test digits from their first principal components."""
+    train, test = _images(store)
+    directions = torch.linalg.eigh(torch.cov(train.T)).eigenvectors[:, -count:]  # eigenvalues ascend
+    centred = test - train.mean(0)
+    return float((centred - centred @ directions @ directions.T).square().mean())
+
+
+def _images(store: Path) -> tuple[Tensor, Tensor]:
+    """Return the training and test digits as the autoencoder sees them."""
     federation = TASKS["emnist_ae"].federation(str(store))
     train, test = (
         torch.cat([_targets("emnist_ae", split, client) for client in range(len(split.ids))]).double()
         for split in (federation.train, federation.test)
     )
-    return float((test - train.mean(0)).square().mean())
+    return train, test
 
 
 def _digit_counts(split: Split, client: int) -> Tensor:

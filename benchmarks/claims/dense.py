@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from claims import markdown, rules
-from claims.baselines import load_baselines
+from claims.baselines import CODE_UNITS, load_baselines
 from claims.results import Results, value_at
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval, text_at
 from fedopt.analysis.heatmap import log10
@@ -17,6 +17,7 @@ from fedopt.runs.records import RunRecord
 JUDGED = ("fedadam", "fedyogi")  # the paper claims it for these two
 OTHERS = ("fedavgm", "fedavg")
 AUTOENCODER_ROUNDS = (50, 100, 150, 200)
+BASELINES = {"mean image": "images", f"PCA, {CODE_UNITS} components": "components"}
 
 
 def at_least_as_good(results: Results) -> Section:
@@ -52,6 +53,7 @@ def at_least_as_good(results: Results) -> Section:
         "images": _images_table(digits, small, characters, autoencoder),
         "rates": _autoencoder_rates(results),
         "fedavgm_200": _error_at(autoencoder["fedavgm"][0], 200) if "fedavgm" in autoencoder else ABSENT,
+        "components": _baseline("components"),
         "tuned": markdown.value_text(mean_interval(tuned.get("fedyogi", [])), "mse") if tuned else "",
     }
     return Section(
@@ -111,10 +113,13 @@ def _images_table(digits: Runs, small: Runs, characters: Runs, autoencoder: Runs
         for method in METHODS
     ]
     if autoencoder:
-        constant = Interval(load_baselines()["images"], None, 1)
-        rows.append(["mean image", *[ABSENT] * 5, markdown.value_text(constant, "mse")])
+        rows += [[name, *[ABSENT] * 5, _baseline(key)] for name, key in BASELINES.items()]
     header = ["", "digits", "− FedAvg", "small network", "− FedAvg", "characters", "autoencoder"]
     return markdown.table(header, rows)
+
+
+def _baseline(key: str) -> str:
+    return markdown.value_text(Interval(load_baselines()[key], None, 1), "mse")
 
 
 def _with_margin(runs: Runs, method: str, name: str) -> list[str]:

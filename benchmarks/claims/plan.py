@@ -218,22 +218,30 @@ def _characters_decay() -> list[Entry]:
 # -- SCAFFOLD
 
 
+# By population, log10 of client rates that were added because a best rate was at the edge of the first three.
+MORE_SCAFFOLD_RATES = {"few": "-2.5|-2|0", "few_small": "-2.5|-2", "many": "0"}
+
+
 def _scaffold() -> list[Entry]:
     """Both methods on few clients, which are revisited every second round, and on many."""
+    return [
+        *(_scaffold_sweep(name, name, "-1.5:-0.5:0.5") for name in label_skew.POPULATIONS),
+        *(_scaffold_sweep(f"{name}_more", name, rates) for name, rates in MORE_SCAFFOLD_RATES.items()),
+    ]
+
+
+def _scaffold_sweep(name: str, population: str, rates: str) -> Entry:
     settings = set_options(
         {"client.steps": 50, "client.batch_size": 20, "eval.every": 20, "eval.last_every": 20}
     )
-    return [
-        Entry(
-            f"scaffold/{name}",
-            ("sweep", f"claims.label_skew:{name}", "--algorithm", "fedavg,scaffold", "--rounds", "200")
-            + ("--grid", "client_lr=-1.5:-0.5:0.5, server_lr=0", "--seeds", "0:6", "--workers", "1")
-            + ("--executor", "vectorised", *settings, "--set", "checkpoint.every=200"),
-            60,
-            own_data="data/digits",
-        )
-        for name in label_skew.POPULATIONS
-    ]
+    return Entry(
+        f"scaffold/{name}",
+        ("sweep", f"claims.label_skew:{population}", "--algorithm", "fedavg,scaffold", "--rounds", "200")
+        + ("--grid", f"client_lr={rates}, server_lr=0", "--seeds", "0:6", "--workers", "1")
+        + ("--executor", "vectorised", *settings, "--set", "checkpoint.every=200"),
+        60,
+        own_data="data/digits",
+    )
 
 
 # -- repeatability
