@@ -143,7 +143,7 @@ def agreement(results: Results) -> Section:
     header = ["data", "method", "rounds", "fedopt", "second implementation", "difference"]
     return Section(
         "agreement",
-        "A second implementation gives the same results",
+        "A second implementation shows no difference",
         {"agreement": markdown.table(header, rows), "commands": "\n".join(commands), "origin": _origin()},
         {DATA[problem]: rules.judge_agreement(gaps[problem], number) for problem, number in PLANNED.items()},
         "^$",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from claims import markdown, rules
+from claims.figures import Axis
 from claims.results import Results
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
 from claims.selection import rates_text
@@ -41,6 +42,7 @@ def decay(results: Results) -> Section:
         ),
         "characters": markdown.table(HEADER, _rows(*characters, "value")),
     }
+    line = ("centralized", central.mean * 100) if central else None
     panels = {
         "constant client rate": {m: constant[m] for m in OPTIMIZERS if m in constant},
         "decay, × 0.1 every 500 rounds": {m: decayed[m] for m in OPTIMIZERS if m in decayed},
@@ -51,7 +53,9 @@ def decay(results: Results) -> Section:
         tables,
         verdicts,
         r"^decay/|^(digits|characters)/[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
-        curve_figure("decay", "Real digits, small network", panels),
+        curve_figure(
+            "decay", "Real digits, small network", panels, None, dict.fromkeys(panels, Axis(93, 98, line))
+        ),
     )
 
 

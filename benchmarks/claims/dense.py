@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from claims import markdown, rules
 from claims.baselines import CODE_UNITS, load_baselines
+from claims.figures import Axis
 from claims.results import Results, value_at
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval, text_at
 from fedopt.analysis.heatmap import log10
@@ -18,6 +19,9 @@ JUDGED = ("fedadam", "fedyogi")  # the paper claims it for these two
 OTHERS = ("fedavgm", "fedavg")
 AUTOENCODER_ROUNDS = (50, 100, 150, 200)
 BASELINES = {"mean image": "images", f"PCA, {CODE_UNITS} components": "components"}
+
+
+AXES = {"Shakespeare, real text": Axis(low=40), "digits, small network": Axis(low=85)}
 
 
 def at_least_as_good(results: Results) -> Section:
@@ -62,7 +66,7 @@ def at_least_as_good(results: Results) -> Section:
         tables,
         verdicts,
         r"^shakespeare/[a-z]+-\d|^digits/[a-z]+-\d|^writers/seeds/constant|^characters|^autoencoder",
-        curve_figure("dense", "Dense tasks", _ordered(panels)),
+        curve_figure("dense", "Dense tasks", _ordered(panels), None, AXES),
     )
 
 
@@ -114,7 +118,8 @@ def _images_table(digits: Runs, small: Runs, characters: Runs, autoencoder: Runs
     ]
     if autoencoder:
         rows += [[name, *[ABSENT] * 5, _baseline(key)] for name, key in BASELINES.items()]
-    header = ["", "digits", "− FedAvg", "small network", "− FedAvg", "characters", "autoencoder"]
+    difference = "difference from FedAvg"
+    header = ["", "digits", difference, "small network", difference, "characters", "autoencoder"]
     return markdown.table(header, rows)
 
 
@@ -143,7 +148,7 @@ def _autoencoder_rates(results: Results) -> str:
         if f"autoencoder/{name}" in results
         for record in results[f"autoencoder/{name}"].done
     ]
-    header = ["", "mathematics", "epochs", "log10 client rate", "log10 server rate"]
+    header = ["", "update rule", "epochs", "log10 client rate", "log10 server rate"]
     return markdown.table([*header, *map(str, AUTOENCODER_ROUNDS)], sorted(rows))
 
 

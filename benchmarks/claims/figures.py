@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,8 +22,21 @@ from fedopt.runs.records import RunRecord
 Curves = Mapping[str, Sequence[RunRecord]]  # the seeds of each line, by label
 
 
+class Axis(NamedTuple):
+    """The vertical axis of a panel, in the unit of the figure."""
+
+    low: float | None = None
+    high: float | None = None
+    line: tuple[str, float] | None = None  # label and position of a horizontal line
+
+
 @plotting.styled()
-def draw_curves(title: str, panels: Mapping[str, Curves], styles: Mapping[str, Any] | None = None) -> Figure:
+def draw_curves(
+    title: str,
+    panels: Mapping[str, Curves],
+    styles: Mapping[str, Any] | None = None,
+    axis_of: Mapping[str, Axis] | None = None,
+) -> Figure:
     """Draw the metric by round: one panel per entry, one line per method; bands are 95 % intervals."""
     figure, axes = plotting.new_figure(len(panels), title, columns=2, width=4.2, height=3.0)
     shown: dict[str, dict[str, Any]] = {}
@@ -36,13 +49,23 @@ def draw_curves(title: str, panels: Mapping[str, Curves], styles: Mapping[str, A
             _draw_band(axis, records, style)
             shown[label] = style
             unit = metric_unit(records[0].metric)
-            axis.set_ylabel(unit.name + unit.suffix)
+            axis.set_ylabel(f"{unit.name}, {unit.suffix.strip()}" if unit.suffix.strip() else unit.name)
+        _adjust(axis, (axis_of or {}).get(name, Axis()))
     handles = [
         Line2D([], [], label=METHOD_NAMES.get(label, label), **style) for label, style in shown.items()
     ]
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=3, handlelength=3.2)
     return figure
+
+
+def _adjust(axis: Axes, wanted: Axis) -> None:
+    axis.set_ylim(wanted.low, wanted.high)
+    if wanted.line:
+        label, position = wanted.line
+        axis.axhline(position, color="0.4", linewidth=1.0, linestyle=(0, (1, 1)))
+        right = {"x": 0.99, "y": position, "transform": axis.get_yaxis_transform(), "ha": "right"}
+        axis.text(s=label, va="bottom", fontsize=8, color="0.4", **right)
 
 
 def _draw_band(axis: Axes, records: Sequence[RunRecord], style: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from claims.padding import padding
 from claims.plan import TUNING_ROUNDS, plan_entries
 from claims.repeatability import repeatability
 from claims.results import Results
-from claims.rules import STATUSES
+from claims.rules import CONTRADICTED, STATUSES
 from claims.scaffold import scaffold
 from claims.section import Section, commands
 from claims.times import small_scale_cpu, small_scale_table, times_table
@@ -88,7 +88,9 @@ def _overview(content: Sequence[Section]) -> str:
     for number, section in enumerate(content, 1):
         counts = Counter(verdict.status for verdict in section.verdicts.values())
         link = f"[{number}. {section.title}](#{_anchor(number, section)})"
-        rows.append([link, *(str(counts[status]) if counts[status] else ABSENT for status in STATUSES)])
+        # The column "contradicted" is always shown, also without entries.
+        cells = [str(counts[s]) if counts[s] or s == CONTRADICTED else ABSENT for s in STATUSES]
+        rows.append([link, *cells])
     return table(["", *STATUSES], rows)
 
 
@@ -97,7 +99,7 @@ def _summary(content: Sequence[Section]) -> str:
     for number, section in enumerate(content, 1):
         for data, verdict in section.verdicts.items():
             rows.append([str(number), data, f"**{verdict.status}**", verdict.reason])
-    return table(["section", "data", "verdict", "the number"], rows)
+    return table(["section", "data", "verdict", "deciding result"], rows)
 
 
 def _anchor(number: int, section: Section) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from claims import markdown
 from claims.entry import Entry
-from claims.figures import Curves, draw_curves
+from claims.figures import Axis, Curves, draw_curves
 from claims.results import Results, value_at
 from claims.rules import Verdict
 from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
@@ -50,9 +50,15 @@ def difference(a: Sequence[RunRecord], b: Sequence[RunRecord], name: str = "valu
     return paired_difference(seed_values(a, name), seed_values(b, name))
 
 
+def values_at(records: Sequence[RunRecord], round: int) -> dict[int, float]:
+    """Return the results at an evaluated round by seed."""
+    found = {record.info["seed"]: value_at(record, round) for record in records}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
 def text_at(records: Sequence[RunRecord], round: int) -> str:
-    """Return the mean accuracy over seeds at an evaluated round, in percent."""
-    values = [value for record in records if (value := value_at(record, round)) is not None]
+    """Return the mean accuracy or recall over seeds at an evaluated round, in percent."""
+    values = list(values_at(records, round).values())
     return markdown.value_text(confidence_interval(values) if values else None, "accuracy")
 
 
@@ -67,11 +73,15 @@ def finished(results: Results, pattern: str) -> dict[str, list[RunRecord]]:
 
 
 def curve_figure(
-    name: str, title: str, panels: Mapping[str, Curves], styles: Mapping[str, Any] | None = None
+    name: str,
+    title: str,
+    panels: Mapping[str, Curves],
+    styles: Mapping[str, Any] | None = None,
+    axis_of: Mapping[str, Axis] | None = None,
 ) -> Figures:
     """Return the figure of the panels that have curves; none if no panel has."""
     known = {panel: curves for panel, curves in panels.items() if curves}
-    return {name: lambda: draw_curves(title, known, styles)} if known else {}
+    return {name: lambda: draw_curves(title, known, styles, axis_of)} if known else {}
 
 
 def commands(entries: Sequence[Entry], results: Results, pattern: str) -> str:

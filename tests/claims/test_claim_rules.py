@@ -50,7 +50,7 @@ def test_half_a_point_behind_is_at_least_as_good(difference: Interval | None, st
 
 @pytest.mark.parametrize(
     ("excluded", "known", "status"),
-    [(0, 10, rules.HOLDS), (1, 10, rules.HOLDS), (2, 10, rules.NOT_SHOWN), (0, 9, rules.NOT_RUN)],
+    [(0, 10, rules.CONFIRMED), (1, 10, rules.CONFIRMED), (2, 10, rules.NOT_SHOWN), (0, 9, rules.NOT_RUN)],
 )
 def test_one_of_ten_intervals_may_exclude_zero(excluded: int, known: int, status: str) -> None:
     differences = [seeds(0.02)] * excluded + [seeds(0.005)] * (known - excluded)
@@ -58,7 +58,7 @@ def test_one_of_ten_intervals_may_exclude_zero(excluded: int, known: int, status
 
 
 def test_comparison_with_a_diverged_run_counts_as_a_difference() -> None:
-    assert rules.judge_agreement([seeds(0.005)] * 9 + [None], 10).status == rules.HOLDS
+    assert rules.judge_agreement([seeds(0.005)] * 9 + [None], 10).status == rules.CONFIRMED
     assert rules.judge_agreement([seeds(0.005)] * 8 + [None] * 2, 10).status == rules.NOT_SHOWN
 
 
@@ -119,13 +119,48 @@ def test_easier_means_a_quarter_of_the_trials_and_more_than_other_methods(
     assert rules.judge_ease_of_tuning(shares, ("fedadam",)).status == status
 
 
-@pytest.mark.parametrize(("at_1e3", "status"), [(0.96, rules.WEAKER), (0.92, rules.NOT_SHOWN)])
-def test_robust_means_95_percent_of_the_best_tau(at_1e3: float, status: str) -> None:
-    by_tau = {-5.0: 1.0, -4.0: 0.5, -3.0: at_1e3, -2.0: 0.5, -1.0: 0.5}
-    verdict = rules.judge_robustness(by_tau, [-1.0], "fedadam")
+def values_by_tau(at_1e3: float) -> dict[float, float]:
+    return {-5.0: 1.0, -4.0: 0.5, -3.0: at_1e3, -2.0: 0.5, -1.0: 0.5}
+
+
+@pytest.mark.parametrize(
+    ("by_result", "by_loss", "status"),
+    [(0.96, 0.97, rules.WEAKER), (0.92, 0.97, rules.NOT_SHOWN), (0.96, 0.93, rules.NOT_SHOWN)],
+)
+def test_robust_means_95_percent_of_the_best_tau_for_both_selections(
+    by_result: float, by_loss: float, status: str
+) -> None:
+    verdict = rules.judge_robustness(values_by_tau(by_result), values_by_tau(by_loss), [-1.0], "fedadam")
     assert verdict.status == status
-    assert f"{at_1e3:.0%}".removesuffix("%") in verdict.reason and "1e-5" in verdict.reason
+    assert f"{by_result * 100:.1f} % of the best tau (1e-5: 100.0 %)" in verdict.reason
+    assert f"{by_loss * 100:.1f} % with the rates of the smallest training loss" in verdict.reason
     assert verdict.reason.endswith("at the edge of the grid for tau = 1e-1")
+
+
+def test_exception_of_the_paper_is_measured() -> None:
+    verdict = rules.judge_robustness(values_by_tau(0.5), values_by_tau(0.5), [], "fedadam", True)
+    assert verdict.status == rules.MEASURED and "the worst tau has 50.0 %" in verdict.reason
+
+
+def test_missing_tau_is_not_judged() -> None:
+    known = values_by_tau(1.0)
+    del known[-2.0]
+    assert rules.judge_robustness(known, known, [], "fedadam").status == rules.NOT_RUN
+
+
+def test_one_seed_in_the_opposite_direction_is_named() -> None:
+    """One seed contradicts nothing, but a reader must see the direction."""
+    shares = {"fedadam": 0.3, "fedavgm": 0.5, "fedavg": 0.4}
+    verdicts = [
+        rules.judge_ease_of_tuning(shares, ("fedadam",)),
+        rules.judge_errors({"fedadam": 3.0, "fedavgm": 1.0, "fedavg": 2.0}, ("fedadam",)),
+        rules.judge_decay({"fedadam": seeds(-0.01, None)}, None),
+        rules.judge_at_least_as_good({"fedadam": seeds(-0.01, None)}, "fedavg"),
+    ]
+    for verdict in verdicts:
+        assert verdict.status == rules.NOT_SHOWN and verdict.reason.endswith("opposite, with one seed")
+    undecided = rules.judge_ease_of_tuning(shares | {"fedadam": 0.45}, ("fedadam",))
+    assert undecided.status == rules.NOT_SHOWN and "opposite" not in undecided.reason
 
 
 @pytest.mark.parametrize(
@@ -193,7 +228,7 @@ def test_sweeps_of_other_methods_are_not_needed_for_a_method() -> None:
 @pytest.mark.parametrize(
     ("checksums", "status"),
     [
-        (["a", "a", "a"], rules.HOLDS),
+        (["a", "a", "a"], rules.CONFIRMED),
         (["a", "a", "b"], rules.CONTRADICTED),
         (["a", "a"], rules.NOT_RUN),
     ],
