@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from claims import markdown, rules
 from claims.baselines import CODE_UNITS, load_baselines
@@ -58,6 +58,7 @@ def at_least_as_good(results: Results) -> Section:
         "rates": _autoencoder_rates(results),
         "fedavgm_200": _error_at(autoencoder["fedavgm"][0], 200) if "fedavgm" in autoencoder else ABSENT,
         "components": _baseline("components"),
+        "long_methods": _list(METHOD_NAMES[method] for method in METHODS if method in long),
         "tuned": markdown.value_text(mean_interval(tuned.get("fedyogi", [])), "mse") if tuned else "",
     }
     return Section(
@@ -121,6 +122,12 @@ def _images_table(digits: Runs, small: Runs, characters: Runs, autoencoder: Runs
     difference = "difference from FedAvg"
     header = ["", "digits", difference, "small network", difference, "characters", "autoencoder"]
     return markdown.table(header, rows)
+
+
+def _list(names: Iterable[str]) -> str:
+    """Return names as "A, B and C"."""
+    *first, last = [*names] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _baseline(key: str) -> str:

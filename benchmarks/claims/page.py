@@ -22,7 +22,7 @@ from claims.results import Results
 from claims.rules import CONTRADICTED, STATUSES
 from claims.scaffold import scaffold
 from claims.section import Section, commands
-from claims.times import small_scale_cpu, small_scale_table, times_table
+from claims.times import small_scale_cpu, small_scale_table, small_scale_total, times_table
 from fedopt.files import write_atomically
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.plotting import render_svg
@@ -66,6 +66,7 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
         times=times_table(results),
         small_scale=small_scale_table(),
         small_scale_cpu=small_scale_cpu(),
+        small_scale_hours=small_scale_total(),
         tuning_rounds=TUNING_ROUNDS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -69,6 +69,11 @@ def small_scale_hours(times: Mapping[str, StepTimes]) -> dict[str, tuple[int, fl
     return {task: (len(values), round(sum(values) / 3600, 1)) for task, values in seconds.items()}
 
 
+def small_scale_total() -> str:
+    """Return the hours that `fedopt reproduce all --scale small` takes on two cores."""
+    return f"{sum(hours for _, hours in _load_estimates()['reproduce_small'].values()) / 2:.1f}"
+
+
 def small_scale_cpu() -> str:
     """Return the type of the CPU on which the core hours were estimated."""
     return str(_load_estimates()["cpu"])
