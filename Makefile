@@ -20,6 +20,7 @@ test-all: lint  ## Also run the tests that take half a minute or more
 
 # Some tests wait for other processes, so three processes use two cores better than two.
 TEST_PROCESSES ?= 3
+# With tests/support/group_scheduling.py, loadscope means one process for each group of tests.
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadscope -q
 
 check: lint  ## Lint and type-check

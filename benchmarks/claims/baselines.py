@@ -13,11 +13,12 @@ from torch import Tensor
 
 from fedopt.data import Split
 from fedopt.files import write_atomically
+from fedopt.models.emnist import Autoencoder
 from fedopt.tasks import TASKS
 from fedopt.tasks.text_metrics import recall_at_5
 
 FILE = Path(__file__).parent / "baselines.json"
-CODE_UNITS = 30  # of the autoencoder
+CODE_UNITS = min(Autoencoder.WIDTHS)
 
 
 def load_baselines() -> dict[str, float]:
@@ -29,11 +30,12 @@ def load_baselines() -> dict[str, float]:
 def store_baselines(work: Path) -> Path:
     """Compute the results and write them to the file."""
     stores = work / "data"
+    images = _images(stores / "digits")
     found = {
         "tags": _frequent_tags(stores / "so"),
         "digits": _frequent_digit(stores / "digits"),
-        "images": _mean_image(stores / "digits"),
-        "components": _principal_components(stores / "digits", CODE_UNITS),
+        "images": _mean_image(*images),
+        "components": _principal_components(*images, CODE_UNITS),
     }
     write_atomically(FILE, json.dumps({name: round(value, 5) for name, value in found.items()}) + "\n")
     return FILE
@@ -69,15 +71,13 @@ def _frequent_digit(store: Path) -> float:
     return float(counts[1][counts[0].argmax()] / counts[1].sum())
 
 
-def _mean_image(store: Path) -> float:
+def _mean_image(train: Tensor, test: Tensor) -> float:
     """Return the mean squared error per pixel if every test digit is replaced by the mean training digit."""
-    train, test = _images(store)
     return float((test - train.mean(0)).square().mean())
 
 
-def _principal_components(store: Path, count: int) -> float:
+def _principal_components(train: Tensor, test: Tensor, count: int) -> float:
     """Return the mean squared error per pixel of the test digits from their first principal components."""
-    train, test = _images(store)
     directions = torch.linalg.eigh(torch.cov(train.T)).eigenvectors[:, -count:]  # eigenvalues ascend
     centred = test - train.mean(0)
     return float((centred - centred @ directions @ directions.T).square().mean())

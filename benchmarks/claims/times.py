@@ -17,11 +17,11 @@ from claims.markdown import table
 from claims.results import EntryResult, Results
 from claims.runner import this_cpu_type
 from fedopt.engine.evaluate import is_evaluated
-from fedopt.engine.model_evaluation import EVAL_BATCH
 from fedopt.files import write_atomically
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.artifacts.registry import ARTIFACTS
-from fedopt.reproduction.cost_estimate import STARTUP_SECONDS, StepTimes, measure_step_times, run_seconds
+from fedopt.reproduction.cost_estimate import StepTimes, measure_step_times, run_seconds
+from fedopt.reproduction.cost_estimate import estimate_seconds as run_estimate
 from fedopt.reproduction.data_sources import find_data_sources
 from fedopt.reproduction.plan import RunPlan
 from fedopt.reproduction.published import TASK_NAMES
@@ -102,13 +102,12 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
     if record.info["algorithm"] == "centralized":
         sizes = sizes.sum(keepdims=True)  # one client with all examples
     steps = float(np.ceil(sizes / config["client.batch_size"]).mean()) * config.get("client.epochs", 1)
-    rounds = config["rounds"]
+    rounds, clients = config["rounds"], config["rounds"] * config["clients_per_round"]
     evaluations = sum(
         is_evaluated(t, rounds, config["eval.every"], config["eval.last_every"]) for t in range(rounds + 1)
     )
     examples = evaluations * (config["eval.sample"] or int(federation.test.sizes.sum()))
-    training = rounds * config["clients_per_round"] * steps * times.step
-    return float(STARTUP_SECONDS + training + examples / EVAL_BATCH * times.evaluation)
+    return run_estimate(times, record.info["algorithm"], clients, steps, examples)
 
 
 def times_table(results: Results) -> str:

@@ -29,6 +29,16 @@ def test_rate_includes_evaluations() -> None:
     assert rate == pytest.approx(100 / 150, rel=0.02)
 
 
+def test_window_contains_evaluations_that_are_far_apart() -> None:
+    """A round takes a second, and each 500th ends with an evaluation of 300 seconds: 500 rounds in 800 s."""
+    pace, seconds = Pace(rounds=500), 0.0
+    for round in range(1, 2001):
+        seconds += 301.0 if round % 500 == 0 else 1.0
+        rate = pace.update(round, seconds)
+        if round > 1000:
+            assert rate == pytest.approx(500 / 800, rel=0.02)
+
+
 def test_short_rounds_need_little_memory() -> None:
     """100,000 rounds in 1,000 seconds. The rate covers two minutes, with one mark per second."""
     pace = Pace()

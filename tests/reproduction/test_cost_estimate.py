@@ -6,6 +6,7 @@ import io
 import shutil
 import time
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from fedopt.reproduction.cost_estimate import (
     runs_that_fit_on_disk,
     total_seconds,
 )
-from fedopt.reproduction.scales import SCALES, SMOKE
+from fedopt.reproduction.scales import SCALES, SMOKE, ReproductionScale
+from fedopt.runs.client_table import DiskTable
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -38,11 +40,13 @@ def test_time_is_rounds_times_cohort_times_steps_over_the_cores() -> None:
     assert total_seconds([run, run], {"so_lr": times}, 2) == pytest.approx(7.6)
 
 
-def test_scaffold_takes_longer_by_the_time_of_its_vectors() -> None:
-    plan, times = make_plan(scale=SMOKE), StepTimes(0.5, 1.0, scaffold=0.25)
+@pytest.mark.parametrize(("scale", "steps"), [(SMOKE, 1), (replace(SMOKE, steps=4), 4)])
+def test_scaffold_takes_longer_by_the_time_of_its_vectors(scale: ReproductionScale, steps: int) -> None:
+    plan, times = make_plan(scale=scale), StepTimes(0.5, 1.0, scaffold_step=0.1, scaffold_client=0.25)
     fedavg, scaffold = (plan.sweep("so_lr", name)[0] for name in ("fedavg", "scaffold"))
-    # 3 rounds x 2 clients x 0.25 s
-    assert run_seconds(scaffold, times) - run_seconds(fedavg, times) == pytest.approx(1.5)
+    # 3 rounds x 2 clients x (0.25 s and 0.1 s for each step)
+    added = 6 * (0.25 + 0.1 * steps)
+    assert run_seconds(scaffold, times) - run_seconds(fedavg, times) == pytest.approx(added)
     total = total_seconds([fedavg, scaffold, fedavg], {"so_lr": times}, 1)
     assert total == pytest.approx(2 * run_seconds(fedavg, times) + run_seconds(scaffold, times))
 
@@ -52,8 +56,17 @@ def test_step_times_are_measured_for_each_task() -> None:
     times = measure_step_times(["so_lr"], tasks.append)
     assert tasks == ["so_lr"] == list(times)
     assert times["so_lr"].step > 0 and times["so_lr"].evaluation > 0
-    assert times["so_lr"].scaffold > times["so_lr"].step  # five million dense numbers, and a sparse gradient
+    # SCAFFOLD computes with five million dense numbers, FedAvg with the rows of the words.
+    assert times["so_lr"].client("scaffold", 3) > 2 * times["so_lr"].client("fedavg", 3)
     assert times["so_lr"].parameters == 10_000 * 500 + 500  # words x tags, and a bias for each tag
+
+
+def test_full_disk_does_not_prevent_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise DiskError("no space left")
+
+    monkeypatch.setattr(DiskTable, "write", fail)
+    assert measure_step_times(["so_lr"])["so_lr"].step > 0
 
 
 def test_waiting_for_a_busy_machine_is_not_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:

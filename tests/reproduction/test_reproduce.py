@@ -195,8 +195,33 @@ def test_paper_scale_logs_its_estimated_time(tmp_path: Path, monkeypatch: pytest
         reader, runs, options_for("so_test", tmp_path, scale=PAPER), messages.append
     )
     # five runs of 0.6 seconds to start and nothing else
-    assert len(messages) == 1 and messages[0].startswith("about 3 s on this machine for 5 runs")
+    assert len(messages) == 1 and messages[0].startswith("about 3 s on this machine for 5 runs;")
     reproduce_module._log_estimate(
         reader, runs, options_for("so_test", tmp_path, scale=SMALL), messages.append
     )
     assert len(messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"),
+    [  # 1,500 rounds of SCAFFOLD need 298 GB; without rounds, a run takes 0.6 s to start
+        (1000, "about 2 s on this machine for 6 runs (3 do not fit on the disk);"),
+        (400 * 10**9, "about 4 s on this machine for 9 runs;"),  # one SCAFFOLD at a time, others on two cores
+        (10**13, "about 3 s on this machine for 9 runs;"),
+    ],
+)
+def test_estimate_counts_only_runs_that_fit_on_the_disk(
+    free: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        reproduce_module, "measure_step_times", lambda tasks: {task: StepTimes(0.0, 0.0) for task in tasks}
+    )
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10**14, 0, free))
+    reader, messages = make_reader(tmp_path, "so_lr", scale=PAPER), list[str]()
+    runs = [
+        reader.plan.sweep("so_lr", name)[n] for name in ("fedavg", "fedadam", "scaffold") for n in range(3)
+    ]
+    options = options_for("performance", tmp_path, scale=PAPER)
+    options = replace(options, executor=replace(options.executor, workers=2))
+    reproduce_module._log_estimate(reader, runs, options, messages.append)
+    assert messages[0].startswith(expected)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -48,7 +49,18 @@ def test_texts_name_only_the_selected_tasks() -> None:
     assert SMALL.restrict(["so_lr"]).title == "scale: small, 100 rounds"
     assert SMALL.restrict(["cifar10"]).averaged_rounds == "all 4 rounds"
     assert SMALL.restrict(["so_lr", "cifar10"]).title == SMALL.title
-    assert not any("CIFAR" in text for text in SMALL.restrict(["so_lr"]).reductions)
+    assert "4 rounds instead of 4,000." in SMALL.restrict(["cifar10"]).reductions
+    assert SMALL.restrict(["so_lr"]).task_rounds("cifar10") == 4
+
+
+@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+def test_texts_of_one_task_do_not_mention_others(scale: ReproductionScale, task: str) -> None:
+    text = " ".join(scale.restrict([task]).reductions)
+    others = [name for other, name in TASK_NAMES.items() if other != task]
+    assert not re.search(rf"\b({'|'.join(others)})\b(?!-)", text)
+    assert "other tasks" not in text and "Tasks with long steps" not in text
+    assert ("writers" in text or "decay" in text) <= (task == "emnist_cr")
 
 
 def test_tasks_with_long_steps_have_fewer_rates() -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from xdist.scheduler import LoadScopeScheduling
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 _MODULE = re.compile(r'^pytestmark = .*xdist_group\("([^"]+)"\)', re.MULTILINE)
@@ -34,10 +34,15 @@ def group_of(nodeid: str) -> str:
     return of_file or of_functions.get(test.partition("[")[0], nodeid)
 
 
-class GroupScheduling(LoadScopeScheduling):
-    def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
+@pytest.hookimpl(optionalhook=True)  # pytest works without xdist too
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Return a scheduler for `--dist loadscope` whose scopes are groups instead of modules."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
 
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
 
-def pytest_xdist_make_scheduler(config: Any, log: Any) -> GroupScheduling:
     return GroupScheduling(config, log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from records import make_record
 
 from fedopt.tuning.progress import SweepProgress
@@ -59,3 +60,16 @@ def test_score_at_a_rung_is_shown_but_does_not_count_as_best() -> None:
     progress.finish(WorkItem(trial, 2), make_record([1.0] * 2, "pruned"), 0.25)
     assert bar.lines[0].startswith("fedavg client_lr=0: round 2 of 4 0.2500 (0 of 1 trials")
     assert "best" not in bar.lines[0]
+
+
+def test_remaining_time_is_correct_again_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds per second, an hour without progress, then two rounds per second again."""
+    clock = [0.0]
+    monkeypatch.setattr("fedopt.tuning.progress.time.monotonic", lambda: clock[0])
+    bar: Any = RecordingBar()
+    progress, trial = SweepProgress(bar, 1), make(0.0)
+    progress.start_batch({trial.key: 4000}, rounds_after=0)
+    for rounds in range(1, 2001):
+        clock[0] += 3600.5 if rounds == 1000 else 0.5
+        progress.update(rounds, running=1)
+    assert bar.remaining == "17 min left"  # 2,000 rounds

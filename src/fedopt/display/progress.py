@@ -120,7 +120,7 @@ class RunProgress:
         self._bar, self._config, self._rounds, self._before = bar, config, config.rounds, before
         self._title = title or config.algorithm
         self._metric = metric
-        self._pace = Pace()
+        self._pace = Pace(config.eval.every)
         self._last_line = 0.0
         self._evaluation = ""
         bar.show("", self._title)
@@ -145,7 +145,7 @@ class RunProgress:
     def on_step(self, step: Step) -> None:
         """Show a finished round. Lines appear for evaluations, the last round and every ten seconds."""
         done, now = step.position.round, time.monotonic()
-        status, (rate, remaining) = self._status(step), self._rate(done, now)
+        status, (rate, remaining) = self._status(step), self._rate_texts(done, now)
         self._bar.update(self._before + done, "  ".join(filter(None, (status, rate))), remaining=remaining)
         is_due = now - self._last_line >= _SECONDS_BETWEEN_LINES
         if not self._bar.visible and (is_due or step.evaluation or done == self._rounds):
@@ -169,7 +169,7 @@ class RunProgress:
                 parts.append(f"{count_noun(len(step.report.rejected), 'client')} rejected")
         return "  ".join(parts)
 
-    def _rate(self, done: int, now: float) -> tuple[str, str]:
+    def _rate_texts(self, done: int, now: float) -> tuple[str, str]:
         """Rounds per second, and the remaining time of all runs of the bar."""
         rate = self._pace.update(done, now)
         if rate is None:

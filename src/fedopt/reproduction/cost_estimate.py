@@ -1,9 +1,9 @@
 """Estimates of the time and the disk space that runs need.
 
 The time is rounds x cohort x local steps, plus the evaluations, divided by the cores. The CPU time of a step
-and of an evaluation batch is measured for each task, so other work on the machine hardly changes it. A client
-of SCAFFOLD also computes and stores a dense vector, which takes longer than a step on sparse data. The work
-of the server is small and not included.
+and of an evaluation batch is measured for each task, so other work on the machine changes it little. SCAFFOLD
+takes longer: a client computes with dense vectors in each step, and stores one at the end. The work of the
+server is small and not included.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from fedopt.algorithms.base import Round
 from fedopt.engine.evaluate import fixed_sample, is_evaluated
 from fedopt.engine.model_evaluation import EVAL_BATCH
 from fedopt.engine.worker import ClientJob, SampleJob, Worker, initial_vector, single_thread
+from fedopt.errors import DiskError
 from fedopt.reproduction.data_sources import dataset_sizes
 from fedopt.reproduction.plan import PlannedRun
 from fedopt.reproduction.published import ADAPTIVE, DATASET_BY_TASK, DATASETS, SCAFFOLD, paper_settings
@@ -35,6 +37,8 @@ from fedopt.tasks import TASKS
 
 STARTUP_SECONDS = 0.6  # of a run, before its first and after its last round
 _TIMED_STEPS = 2  # after one step of warm-up
+_MANY_STEPS, _LONG_STEP = 10, 0.1  # steps that show what SCAFFOLD adds to each; fewer if one takes this long
+_REPEATS, _REPEAT_SECONDS = 4, 1.0  # of a measurement: at least two, then more within this time
 _TIMED_CLIENTS = 3  # generating all clients of a task would take seconds
 _TIMED_EXAMPLES = 20  # of the evaluation
 _SAME_MODEL = {"cifar10": "cifar100"}  # ResNet-18 takes the longest to time
@@ -48,7 +52,14 @@ class StepTimes(NamedTuple):
     step: float  # one local step of a client
     evaluation: float  # EVAL_BATCH test examples
     parameters: int = 0
-    scaffold: float = 0.0  # what a client of SCAFFOLD needs in addition to its steps
+    scaffold_step: float = 0.0  # what SCAFFOLD adds to a step
+    scaffold_client: float = 0.0  # what SCAFFOLD adds to a client
+
+    def client(self, algorithm: str, steps: float) -> float:
+        """Return the time of a client in a round."""
+        if algorithm != SCAFFOLD:
+            return steps * self.step
+        return steps * (self.step + self.scaffold_step) + self.scaffold_client
 
 
 def measure_step_times(
@@ -74,7 +85,7 @@ def _measure(task: str) -> StepTimes:
         start = time.process_time()
         _, returned = worker.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), vectors, None)
         if kept := problem.algorithm().keeps:
-            with TemporaryDirectory() as directory:
+            with suppress(OSError, DiskError), TemporaryDirectory() as directory:  # the disk may be full
                 DiskTable(Path(directory), kept, 0).write(0, 0, returned[-len(kept) :])
         return worker, time.process_time() - start
 
@@ -89,9 +100,19 @@ def _measure(task: str) -> StepTimes:
         start = time.process_time()
         worker.run(SampleJob(0, examples), (x,), None)
         evaluation = (time.process_time() - start) * EVAL_BATCH / examples
-        train(1, SCAFFOLD)
-        added = max(0.0, train(_TIMED_STEPS, SCAFFOLD)[1] - seconds)
-        return StepTimes(seconds / _TIMED_STEPS, evaluation, len(x), added)
+        step = seconds / _TIMED_STEPS
+        many = _MANY_STEPS if step < _LONG_STEP else _TIMED_STEPS
+        one, more = (_fastest(partial(train, n, SCAFFOLD)) - n * step for n in (1, many))
+        added_step = max(0.0, (more - one) / (many - 1))
+        return StepTimes(step, evaluation, len(x), added_step, max(0.0, one - added_step))
+
+
+def _fastest(train: Callable[[], tuple[Worker, float]]) -> float:
+    """Return the smallest of several times. Single ones vary by a factor of 5, because memory is new."""
+    times = [train()[1], train()[1]]
+    while len(times) < _REPEATS and sum(times) < _REPEAT_SECONDS:
+        times.append(train()[1])
+    return min(times)
 
 
 @cache
@@ -117,8 +138,19 @@ def run_seconds(run: PlannedRun, times: StepTimes) -> float:
     evaluations = sum(is_evaluated(t, rounds, every, last_every) for t in range(rounds + 1))
     examples = float(evaluations) * (settings["eval.sample"] or sizes.test_examples)
     examples += sizes.test_examples if settings["eval.final"] == "full" else 0
-    client = steps * times.step + (times.scaffold if run.algorithm == SCAFFOLD else 0.0)
-    training = rounds * float(settings.get("clients_per_round", 1)) * client
+    clients = rounds * float(settings.get("clients_per_round", 1))
+    return estimate_seconds(times, run.algorithm, clients, steps, examples)
+
+
+def estimate_seconds(
+    times: StepTimes, algorithm: str, clients: float, steps: float, examples: float
+) -> float:
+    """Estimate the time of one run on one core.
+
+    `clients` is the number of clients in all rounds, `steps` their mean number of steps in a round, and
+    `examples` the number of test examples in all evaluations.
+    """
+    training = clients * times.client(algorithm, steps)
     return STARTUP_SECONDS + training + examples / EVAL_BATCH * times.evaluation
 
 
@@ -127,7 +159,7 @@ def total_seconds(runs: Iterable[PlannedRun], times: Mapping[str, StepTimes], co
     known: dict[tuple[object, ...], float] = {}
     total = 0.0
     for run in runs:
-        key = (run.task, run.algorithm in ("centralized", SCAFFOLD) and run.algorithm, run.settings_items)
+        key = (run.task, run.algorithm, run.settings_items)
         if key not in known:
             known[key] = run_seconds(run, times[run.task])
         total += known[key]

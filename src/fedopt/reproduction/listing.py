@@ -93,8 +93,8 @@ def print_list(estimates: dict[str, Any], console: Console) -> None:
         *(f"{scale}: {SCALES[scale].summary}" for scale in scales),
         f"Disk space of the largest run: {'; '.join(sizes)}. Runs of sweeps release it when they end. Runs "
         "that do not fit on the disk are left blank.",
-        f"Times are estimates for {estimates['cores']} cores from one measured step of each task. Finished "
-        f"runs are not repeated, and artifacts share runs. Groups: {groups}, all.",
+        f"Times are estimates for {estimates['cores']} cores from a few measured steps of each task. "
+        f"Finished runs are not repeated, and artifacts share runs. Groups: {groups}, all.",
     ):
         console.print(line, highlight=False)
 

@@ -140,13 +140,37 @@ def _lock_output(options: ReproduceOptions) -> int:
 
 
 def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: ReproduceOptions, log: Log) -> None:
-    """Log the estimated time at the paper's scale, which takes days."""
+    """Log the estimated time at the paper's scale, which takes days, of runs that the disk can hold."""
     waiting = [] if options.scale.rounds is not None else [run for run in runs if not reader.is_over(run)]
-    if waiting:
-        times = measure_step_times(dict.fromkeys(run.task for run in waiting))
-        seconds = total_seconds(waiting, times, options.executor.workers or available_cores())
-        estimate = f"about {format_duration(seconds)} on this machine for {len(waiting):,} runs"
-        log(f"{estimate}; `--scale small` is shorter")
+    if not waiting:
+        return
+    times = measure_step_times(dict.fromkeys(run.task for run in waiting))
+    seconds, skipped = 0.0, 0
+    for task in times:
+        stateless, stateful = _split_by_state([run for run in waiting if run.task == task])
+        seconds += total_seconds(stateless, times, options.executor.workers or available_cores())
+        try:
+            if stateful:
+                seconds += total_seconds(stateful, times, _parallel_runs(reader, stateful[0], options))
+        except DiskError:  # a later message explains it
+            skipped += len(stateful)
+    estimate = f"about {format_duration(seconds)} on this machine for {len(waiting) - skipped:,} runs"
+    rest = f" ({skipped:,} do not fit on the disk)" if skipped else ""
+    log(f"{estimate}{rest}; `--scale small` is shorter")
+
+
+def _parallel_runs(reader: RunReader, run: PlannedRun, options: ReproduceOptions) -> int:
+    """Return how many runs with client state run at a time, or raise a DiskError if the disk is too small."""
+    cores = options.executor.workers or available_cores()
+    return max(1, min(runs_that_fit_on_disk(reader, run), cores))
+
+
+def _split_by_state(runs: Sequence[PlannedRun]) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """Divide runs into those without and those with client state.
+
+    Clients of SCAFFOLD keep state, which needs disk space for each visited client.
+    """
+    return [run for run in runs if run.algorithm != SCAFFOLD], [r for r in runs if r.algorithm == SCAFFOLD]
 
 
 def _run_task(
@@ -170,9 +194,7 @@ def _run_task(
             after(reader.trial(run))
     if waiting:
         log(f"{task}: {len(waiting)} of {len(runs)} runs to do, data {reader.plan.source(task).directory}")
-    # Clients of SCAFFOLD keep state, which needs disk space for each visited client.
-    stateful = [run for run in waiting if run.algorithm == SCAFFOLD]
-    stateless = [run for run in waiting if run.algorithm != SCAFFOLD]
+    stateless, stateful = _split_by_state(waiting)
     try:
         if stateless:
             run_trials([reader.trial(run) for run in stateless], options.executor, task, after)
@@ -192,12 +214,11 @@ def _run_with_client_state(
     """Run as many runs in parallel as the disk can hold. Skip all if it cannot hold one."""
     name = f"{runs[0].task} {runs[0].algorithm}"
     try:
-        limit = runs_that_fit_on_disk(reader, runs[0])
+        workers = _parallel_runs(reader, runs[0], options)
     except DiskError as error:
         log(f"skipped: {len(runs)} runs of {name}: {error}")
         reader.without_space.update(runs)
         return
-    workers = max(1, min(limit, options.executor.workers or available_cores()))
     executor = replace(options.executor, workers=workers)
     run_trials([reader.trial(run) for run in runs], executor, name, after)
 

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fedopt.formatting import count_noun
 from fedopt.reproduction.published import (
     CENTRALIZED_EPOCHS,
     DECAY_ROUNDS,
+    DECAY_TASK,
     HEAT_MAP_TAU,
     TASK_NAMES,
     paper_settings,
@@ -45,6 +46,7 @@ class ReproductionScale:
     epochs: int = CENTRALIZED_EPOCHS  # of centralized training
     writers: int = 0  # clients whose data centralized training uses; 0: all
     keep_checkpoints: bool = True  # of runs with the paper's rates; those of sweeps are always removed
+    tasks: tuple[str, ...] = tuple(TASK_NAMES)  # that the texts describe; runs do not depend on it
 
     @property
     def is_comparable(self) -> bool:
@@ -61,14 +63,13 @@ class ReproductionScale:
     @property
     def averaged_rounds(self) -> str:
         """The rounds over which our final numbers are means."""
-        if self.rounds is None or self.rounds > LAST_ROUNDS:
+        if self.rounds is None or max(map(self.task_rounds, self.tasks)) > LAST_ROUNDS:
             return f"the last {LAST_ROUNDS} rounds"
         return f"all {self._round_range} rounds"
 
     @property
     def _round_range(self) -> str:
-        counts = [count for count in (self.rounds, *self.costly_rounds.values()) if count is not None]
-        return " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+        return _range(map(self.task_rounds, self.tasks))
 
     @property
     def reductions(self) -> tuple[str, ...]:
@@ -76,20 +77,8 @@ class ReproductionScale:
         return (*self.remarks, *_training(self), *_evaluation(self), *_decay(self), *_checkpoints(self))
 
     def restrict(self, tasks: Collection[str]) -> ReproductionScale:
-        """Return the scale of some tasks. Its texts do not mention others; runs are the same."""
-        if self.rounds is None or self.width is None or not tasks:
-            return self
-        rounds = {task: self.task_rounds(task) for task in tasks}
-        widths = {task: self.costly_widths.get(task, self.width) for task in tasks}
-        most, widest = max(rounds.values()), max(widths.values())
-        return replace(
-            self,
-            rounds=most,
-            costly_rounds={task: n for task, n in rounds.items() if n < most},
-            width=widest,
-            costly_widths={task: n for task, n in widths.items() if n < widest},
-            samples={task: n for task, n in self.samples.items() if not task or task in tasks},
-        )
+        """Return the scale with texts that describe only these tasks. Runs are the same."""
+        return replace(self, tasks=tuple(tasks)) if tasks else self
 
     def task_rounds(self, task: str) -> int:
         return self.costly_rounds.get(task) or self.rounds or paper_settings(task).rounds
@@ -105,7 +94,10 @@ class ReproductionScale:
 
     def rates(self, task: str, grid: LogRange, best: float) -> tuple[float, ...]:
         """Return the values of a rate that are tried."""
-        return select_around(grid.values, best, self.costly_widths.get(task, self.width))
+        return select_around(grid.values, best, self.task_width(task))
+
+    def task_width(self, task: str) -> int | None:
+        return self.costly_widths.get(task, self.width)
 
     def taus(self, task: str, best: float) -> tuple[float, ...]:
         """Return the values of tau: the paper's grid, or the value of the heat maps and one more."""
@@ -131,15 +123,28 @@ def select_around(values: tuple[float, ...], best: float, width: int | None) -> 
     return values[first : first + width]
 
 
+def _range(counts: Iterable[int]) -> str:
+    """Return the smallest and the largest number.
+
+    >>> _range([1500, 4000, 1500]), _range([4])
+    ('1,500 to 4,000', '4')
+    """
+    found = set(counts)
+    return " to ".join(f"{count:,}" for count in sorted({min(found), max(found)}))
+
+
 def _training(scale: ReproductionScale) -> Iterator[str]:
-    papers = {task: paper_settings(task) for task in TASK_NAMES}
+    papers = {task: paper_settings(task) for task in scale.tasks}
     if scale.rounds is not None:
-        printed = [paper.rounds for paper in papers.values()]
-        yield f"{scale.rounds} rounds instead of {min(printed):,} to {max(printed):,}."
-        if scale.costly_rounds:
-            parts = ", ".join(f"{n} for {TASK_NAMES[task]}" for task, n in scale.costly_rounds.items())
-            yield f"Tasks with long steps have fewer rounds: {parts}."
-        if scale.rounds <= LAST_ROUNDS:
+        most = max(map(scale.task_rounds, scale.tasks))
+        yield f"{most} rounds instead of {_range(paper.rounds for paper in papers.values())}."
+        if parts := [
+            f"{n} for {TASK_NAMES[t]}"
+            for t, n in scale.costly_rounds.items()
+            if t in scale.tasks and n < most
+        ]:
+            yield f"Tasks with long steps have fewer rounds: {', '.join(parts)}."
+        if most <= LAST_ROUNDS:
             yield f"Means over the last {LAST_ROUNDS} rounds are means over all rounds."
     if scale.cohort is not None:
         others: dict[int, list[str]] = {}
@@ -154,13 +159,17 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
     if scale.width is None:
         yield "The paper's rounds, cohorts, batch sizes and grids. SCAFFOLD uses the same grid of rates."
     else:
+        widest = max(scale.task_width(task) or 0 for task in scale.tasks)
         yield (
-            f"Sweeps try {scale.width} x {scale.width} rates around the paper's best rates instead of the "
+            f"Sweeps try {widest} x {widest} rates around the paper's best rates instead of the "
             "whole grid. For SCAFFOLD, for which the paper prints no rates, they are around FedAvg's."
         )
-        if scale.costly_widths:
-            parts = ", ".join(f"{n} x {n} for {TASK_NAMES[task]}" for task, n in scale.costly_widths.items())
-            yield f"Tasks with long steps have fewer rates: {parts}."
+        if parts := [
+            f"{n} x {n} for {TASK_NAMES[task]}"
+            for task, n in scale.costly_widths.items()
+            if task in scale.tasks and n < widest
+        ]:
+            yield f"Tasks with long steps have fewer rates: {', '.join(parts)}."
         yield "Sweeps try two values of tau: 1e-3, and the paper's best or 1e-2."
 
 
@@ -170,9 +179,11 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
         interval += f" and every {scale.eval_last_every} of the last {LAST_ROUNDS}"
     sample = ""
     if scale.samples:
-        parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in scale.samples.items() if task]
-        others = f"{scale.samples['']:,}" + (" (other tasks)" if parts else "")
-        sample = " on " + ", ".join([*parts, others]) + " test examples"
+        named = {task: n for task, n in scale.samples.items() if task in scale.tasks}
+        parts = [f"{n:,} ({TASK_NAMES[task]})" for task, n in named.items()]
+        if set(scale.tasks) - set(named):
+            parts.append(f"{scale.samples['']:,}" + (" (other tasks)" if named else ""))
+        sample = f" on {', '.join(parts)} test examples"
     paper = "" if scale.eval_every == 1 else "; the paper's code does it every round"
     yield f"The model is evaluated {interval}{sample}{paper}."
     if not scale.full_test:
@@ -180,6 +191,8 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
 
 
 def _decay(scale: ReproductionScale) -> Iterator[str]:
+    if DECAY_TASK not in scale.tasks:
+        return
     if scale.decay_rounds != DECAY_ROUNDS:
         yield (
             f"Learning-rate decay every {count_noun(scale.decay_rounds, 'round')} instead of {DECAY_ROUNDS}, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from fedopt.display.pace import Pace
 from fedopt.display.progress import ProgressBar
 from fedopt.formatting import format_duration
 from fedopt.runs.records import RunRecord
@@ -18,7 +19,9 @@ class SweepProgress:
         """`trials` is the number of all trials of the sweep."""
         self._bar = bar
         self._trials, self._complete = trials, 0
-        self._start = time.monotonic()
+        self._pace = Pace()
+        self._rate: float | None = None  # rounds per second of all workers
+        self._pace.update(0, time.monotonic())
         self._waiting: dict[str, int] = {}  # trial of the current batch -> rounds that it has to run
         self._rounds_after = 0  # in later batches
         self._rounds_run = self._rounds_finished = 0  # by all items, and by those that are complete
@@ -36,6 +39,7 @@ class SweepProgress:
     def update(self, rounds_run: int, running: int) -> None:
         """Show the number of rounds since the start, and how many trials are running."""
         self._rounds_run, self._running = rounds_run, running
+        self._rate = self._pace.update(rounds_run, time.monotonic())
         self._refresh()
 
     def finish(self, item: WorkItem, record: RunRecord | None, score: float | None) -> None:
@@ -78,7 +82,6 @@ class SweepProgress:
         return f"{trials}, {len(self._diverged)} diverged" if self._diverged else trials
 
     def _time_left(self) -> str:
-        if not self._rounds_run or not self._remaining:
+        if not self._remaining or not self._rate:
             return ""
-        seconds = self._remaining * (time.monotonic() - self._start) / self._rounds_run
-        return f"{format_duration(seconds)} left"
+        return f"{format_duration(self._remaining / self._rate)} left"

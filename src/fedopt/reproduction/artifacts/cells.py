@@ -58,7 +58,7 @@ def limit_claims(plan: RunPlan, table: ComparisonTable) -> ComparisonTable:
 def claim_notes(plan: RunPlan) -> tuple[str, ...]:
     """Explain why differences or bold are missing."""
     if not plan.scale.has_meaning:
-        return ("At this scale, differences from the paper and bold are not shown.",)
+        return ("At this scale, differences from the paper are not shown, and no number is bold.",)
     if not plan.scale.is_comparable:
         return ("Differences from the paper are not shown: the runs have fewer rounds than the paper's.",)
     if any(plan.label(task) == SYNTHETIC for task in plan.tasks):
