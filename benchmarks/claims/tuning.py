@@ -213,11 +213,13 @@ def _best_by_tau(
 
 
 def _is_edge(trial: RateTrial, trials: Sequence[RateTrial]) -> bool:
-    """Return whether a rate of a trial is the smallest or largest of those with its tau."""
+    """Return whether a rate of a trial is the smallest or largest of at least three with its tau."""
     same = [other for other in trials if other.tau == trial.tau]
-    clients, servers = {other.client_lr for other in same}, {other.server_lr for other in same}
-    at_client_edge = trial.client_lr in (min(clients), max(clients))
-    return at_client_edge or trial.server_lr in (min(servers), max(servers))
+    for name in ("client_lr", "server_lr"):
+        rates = {getattr(other, name) for other in same}
+        if len(rates) > 2 and getattr(trial, name) in (min(rates), max(rates)):
+            return True
+    return False
 
 
 def inverse_relation(results: Results) -> Section:
