@@ -298,7 +298,8 @@ def _points(difference: Interval) -> str:
 
 
 def _signed(fraction: float) -> str:
-    return f"{fraction * 100:+.1f}".replace("-", "−")
+    text = f"{fraction * 100:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
 
 
 def _minus(value: float) -> str:
