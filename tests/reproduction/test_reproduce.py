@@ -202,6 +202,18 @@ def test_paper_scale_logs_its_estimated_time(tmp_path: Path, monkeypatch: pytest
     assert len(messages) == 1
 
 
+def test_estimate_for_a_ray_cluster_names_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        reproduce_module, "measure_step_times", lambda tasks: {task: StepTimes(0.0, 0.0) for task in tasks}
+    )
+    reader, messages = make_reader(tmp_path, "so_lr", scale=PAPER), list[str]()
+    options = options_for("so_test", tmp_path, scale=PAPER)
+    options = replace(options, executor=ExecutorOptions("ray", workers=3))
+    reproduce_module._log_estimate(reader, ARTIFACTS["so_test"].runs(reader.plan), options, messages.append)
+    # five runs of 0.6 seconds to start and nothing else
+    assert messages[0].startswith("about 1 s on 3 cores like those of this machine for 5 runs;")
+
+
 @pytest.mark.parametrize(
     ("free", "expected"),
     [  # 1,500 rounds of SCAFFOLD need 298 GB; without rounds, a run takes 0.6 s to start

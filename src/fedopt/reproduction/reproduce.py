@@ -154,7 +154,10 @@ def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: Reprod
                 seconds += total_seconds(stateful, times, _parallel_runs(reader, stateful[0], options))
         except DiskError:  # a later message explains it
             skipped += len(stateful)
-    estimate = f"about {format_duration(seconds)} on this machine for {len(waiting) - skipped:,} runs"
+    cores = options.executor.workers or available_cores()  # the size of a Ray cluster is not known yet
+    ray = options.executor.name == "ray"
+    place = f"on {cores} cores like those of this machine" if ray else "on this machine"
+    estimate = f"about {format_duration(seconds)} {place} for {len(waiting) - skipped:,} runs"
     rest = f" ({skipped:,} do not fit on the disk)" if skipped else ""
     log(f"{estimate}{rest}; `--scale small` is shorter")
 
