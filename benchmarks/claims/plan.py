@@ -219,7 +219,7 @@ def _characters_decay() -> list[Entry]:
 
 
 # By population, log10 of client rates that were added because a best rate was at the edge of the first three.
-MORE_SCAFFOLD_RATES = {"few": "-2.5|-2|0", "few_small": "-2.5|-2", "many": "0"}
+MORE_SCAFFOLD_RATES = {"few": "-2.5|-2|0", "few_small": "-2.5|-2", "many": "0|0.5|1"}
 
 
 def _scaffold() -> list[Entry]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from claims import markdown, rules
 from claims.label_skew import POPULATIONS
 from claims.results import Results
-from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
+from claims.section import Runs, Section, curve_figure, difference, divergence, finished, mean_interval
 from claims.selection import joined_records, method_grids
 from fedopt.analysis.heatmap import RateTrial, log10
 from fedopt.analysis.seeds import Interval
@@ -20,7 +20,7 @@ def scaffold(results: Results) -> Section:
     """Compare SCAFFOLD with FedAvg on all data."""
     trials = {name: _trials(results, f"scaffold/{name}", f"scaffold/{name}_more") for name in POPULATIONS}
     skewed = {name: _most_accurate(found) for name, found in trials.items()}
-    diverged = _diverged(results, "digits/scaffold-0")
+    diverged = _divergence(results, "digits/scaffold-0")
     text = finished(results, r"shakespeare/[a-z]+-\d")
     digits = finished(results, r"digits/[a-z]+-\d")
     writers = trained_best(results, "writers/scaffold")
@@ -56,10 +56,10 @@ def _describe(name: str) -> str:
     return f"{clients:,} clients with {digits:,} digits of two labels"
 
 
-def _diverged(results: Results, name: str) -> int | None:
-    """Return the last finished round of a run that diverged."""
+def _divergence(results: Results, name: str) -> int | None:
+    """Return a round by which the run of an entry has diverged, or None."""
     found = results[name].records if name in results else []
-    return next((r.info.get("rounds_done", r.rounds) for r in found if r.status == "diverged"), None)
+    return next((round for record in found if (round := divergence(record)) is not None), None)
 
 
 def _most_accurate(trials: Mapping[str, Sequence[RateTrial]]) -> Runs:
@@ -125,7 +125,7 @@ def _row(runs: Runs, name: str = "value", diverged: int | None = None) -> list[s
     means = [mean_interval(runs.get(method, []), name) for method in ("fedavg", "scaffold")]
     texts = [markdown.value_text(mean, "accuracy") for mean in means]
     if diverged is not None:
-        texts[1] = f"diverged at round {diverged}"
+        texts[1] = f"diverged by round {diverged}"
     return [*texts, markdown.difference_text(_difference(runs, name), "accuracy")]
 
 
@@ -136,7 +136,7 @@ def _judged(runs: Runs, what: str, *, is_tuned: bool = False) -> rules.Verdict:
 def _judged_digits(runs: Runs, diverged: int | None) -> rules.Verdict:
     if diverged is None:
         return rules.judge_not_better(_difference(runs, "last"), "digits", False)
-    reason = f"digits: with FedAvg's rates SCAFFOLD diverged at round {diverged} of 200 (one seed)"
+    reason = f"digits: with FedAvg's rates SCAFFOLD diverged by round {diverged} of 200 (one seed)"
     return rules.Verdict(rules.NOT_SHOWN, reason)
 
 

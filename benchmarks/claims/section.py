@@ -18,6 +18,8 @@ from claims.rules import Verdict
 from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
 from fedopt.runs.records import RunRecord
 
+DIVERGED_LOSS = 1e6
+
 Runs = Mapping[str, Sequence[RunRecord]]  # by method
 Figures = Mapping[str, Callable[[], Figure]]  # functions that draw, by file name
 
@@ -63,13 +65,29 @@ def text_at(records: Sequence[RunRecord], round: int) -> str:
 
 
 def finished(results: Results, pattern: str) -> dict[str, list[RunRecord]]:
-    """Return the finished runs of the entries that match `pattern`, by the name of the algorithm."""
+    """Return the finished runs of the entries that match `pattern`, by the name of the algorithm.
+
+    Runs that diverged are left out.
+    """
     found: dict[str, list[RunRecord]] = {}
     for name, result in results.items():
         if re.fullmatch(pattern, name):
             for record in result.done:
-                found.setdefault(record.label, []).append(record)
+                if divergence(record) is None:
+                    found.setdefault(record.label, []).append(record)
     return found
+
+
+def divergence(record: RunRecord) -> int | None:
+    """Return a round by which a run has diverged, or None.
+
+    A run diverges if x or all updates of a round are not finite, or if its training loss ends above a
+    million. Some runs end with a finite loss of 1e27.
+    """
+    if record.status == "diverged":
+        return int(record.info.get("rounds_done", record.rounds))
+    large = [line["round"] for line in record.train if line["loss"] is None or line["loss"] > DIVERGED_LOSS]
+    return large[0] if large and large[-1] == record.train[-1]["round"] else None
 
 
 def curve_figure(

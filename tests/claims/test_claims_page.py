@@ -9,7 +9,9 @@ import pytest
 from claims.page import FIGURES, PAGE, build_page, sections
 from claims.plan import plan_entries
 from claims.results import EntryResult, load_results
-from claims.section import Section
+from claims.section import Section, divergence
+
+from fedopt.runs.records import RunRecord
 
 pytestmark = pytest.mark.xdist_group("claims page")  # one process of the test session computes the sections
 
@@ -77,3 +79,20 @@ def test_page_without_results_states_that_nothing_has_run() -> None:
 def test_page_has_no_paths_of_the_machine() -> None:
     assert not re.search(r"/(tmp|home|root)/", PAGE.read_text())
     assert Path(PAGE).name == "claims.md"
+
+
+@pytest.mark.parametrize(
+    ("info", "losses", "expected"),
+    [
+        ({"status": "done"}, [2.3, 0.5, 0.4], None),
+        ({"status": "done"}, [2.3, 5e27, 1e26], 20),  # finite, but the model is lost
+        ({"status": "done"}, [2.3, 5e27, 0.4], None),  # it recovered
+        ({"status": "done"}, [2.3, 0.5, None], 30),
+        ({"status": "diverged", "rounds_done": 26}, [2.3, 0.5, 4e20], 26),
+    ],
+)
+def test_runs_with_a_huge_training_loss_have_diverged(
+    info: dict[str, object], losses: list[float | None], expected: int | None
+) -> None:
+    train = [{"round": 10 * n, "rounds": 10, "loss": loss} for n, loss in enumerate(losses, 1)]
+    assert divergence(RunRecord(Path(), info, {}, train, [])) == expected
