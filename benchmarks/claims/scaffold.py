@@ -44,7 +44,11 @@ def scaffold(results: Results) -> Section:
     return Section(
         "scaffold",
         "SCAFFOLD is comparable to or worse than FedAvg",
-        {"populations": markdown.table(header, rows), "rates": _rates_table(trials)},
+        {
+            "populations": markdown.table(header, rows),
+            "rates": _rates_table(trials),
+            "many_gap": markdown.difference_text(_difference(skewed["many"]), "accuracy"),
+        },
         verdicts,
         "^scaffold/|^writers/scaffold|^digits/scaffold",
         curve_figure("scaffold", "Real digits", panels),
