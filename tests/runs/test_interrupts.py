@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,15 @@ def test_deferred_interrupt_arrives_after_the_block() -> None:
         time.sleep(1)
 
 
+@pytest.fixture
+def _hangup_not_ignored() -> Iterator[None]:
+    """The default action for SIGHUP. It is ignored if the tests were started with nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("_hangup_not_ignored")
 def test_handlers_are_restored_after_several_signals() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     with SignalHandler() as handler:
