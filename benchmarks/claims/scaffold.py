@@ -22,21 +22,31 @@ def scaffold(results: Results) -> Section:
     skewed = {name: _most_accurate(found) for name, found in trials.items()}
     diverged = _divergence(results, "digits/scaffold-0")
     text = finished(results, r"shakespeare/[a-z]+-\d")
+    long_text = finished(results, r"shakespeare/[a-z]+-\d-1500")
     digits = finished(results, r"digits/[a-z]+-\d")
+    tuned = {**digits, "scaffold": trained_best(results, "scaffold/digits").get("scaffold", [])}
     writers = trained_best(results, "writers/scaffold")
     rows = [
         *([_describe(name), *_row(runs), _client_rates(trials[name], runs)] for name, runs in skewed.items()),
         ["Shakespeare, 1,119 roles, 300 rounds", *_row(text), ABSENT],
+        ["Shakespeare, 1,119 roles, 1,500 rounds", *_row(long_text), ABSENT],
         ["digits, 539 writers, small network, 1,500 rounds", *_row(writers), ABSENT],
         ["digits, 539 writers, 200 rounds, FedAvg's rates", *_row(digits, "last", diverged), ABSENT],
+        [
+            "digits, 539 writers, 200 rounds, smaller client rate for SCAFFOLD",
+            *_row(tuned, "last"),
+            _rates(tuned),
+        ],
     ]
     verdicts = {
         _describe("few"): _measured(skewed["few"]),
         _describe("few_small"): _measured(skewed["few_small"]),
         _describe("many"): _judged(skewed["many"], "2,000 clients", is_tuned=True),
-        "Shakespeare": _judged(text, "Shakespeare"),
+        "Shakespeare, 300 rounds": _judged(text, "Shakespeare"),
+        "Shakespeare, 1,500 rounds": _judged(long_text, "Shakespeare"),
         "digits by writer, small network": _judged(writers, "539 writers", is_tuned=True),
-        "digits by writer": _judged_digits(digits, diverged),
+        "digits by writer, FedAvg's rates": _judged_digits(digits, diverged),
+        "digits by writer": rules.judge_not_better(_difference(tuned, "last"), "539 writers", True),
     }
     panels = {_describe(name): runs for name, runs in skewed.items()}
     panels["539 writers, small network"] = writers
@@ -83,6 +93,12 @@ def _client_rates(trials: Mapping[str, Sequence[RateTrial]], runs: Runs) -> str:
         edge = " (edge)" if selected in (rates[0], rates[-1]) else ""
         texts.append(markdown.number(selected) + edge)
     return ", ".join(texts)
+
+
+def _rates(runs: Runs) -> str:
+    """Return log10 of the client rates of FedAvg and SCAFFOLD."""
+    known = [runs.get(method) for method in ("fedavg", "scaffold")]
+    return ", ".join(markdown.number(_exponent(r[0].config["client.lr"])) for r in known if r) or ABSENT
 
 
 def _exponent(rate: float) -> float:
