@@ -16,12 +16,13 @@ from claims.decay import decay
 from claims.entry import Entry
 from claims.markdown import provenance, table
 from claims.padding import padding
-from claims.plan import TUNING_ROUNDS, plan_entries
+from claims.plan import plan_entries
 from claims.repeatability import repeatability
 from claims.results import Results
 from claims.rules import CONTRADICTED, STATUSES
 from claims.scaffold import scaffold
 from claims.section import Section, commands
+from claims.tags_plan import TUNING_ROUNDS
 from claims.times import small_scale_cpu, small_scale_table, small_scale_total, times_table
 from fedopt.files import write_atomically
 from fedopt.formatting import ABSENT

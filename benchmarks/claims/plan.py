@@ -9,121 +9,36 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from claims import label_skew, writers_plan
+from claims import label_skew, tags_plan, writers_plan
 from claims.entry import Entry, set_options
 from claims.results import Results
-from claims.selection import best_points
-from fedopt.analysis.heatmap import RateTrial, log10
-from fedopt.reproduction.published import ADAPTIVE, METHODS, OPTIMIZERS
-
-SEEDS = 3  # of the comparisons with confidence intervals
-BEST_POINTS = 3  # of each method, that run at full length
-GRID = "so_lr/grid"  # heat maps of client and server rate
-GRIDS = (f"{GRID}_coarse", f"{GRID}_middle")
-MORE_POINTS = {  # that complete the rectangle, and one more server rate: some best rates are at the edge
-    f"{GRID}_wide": "client_lr=1|2|3, server_lr=1.5, tau=-3",
-    f"{GRID}_left": "client_lr=0, server_lr=-1.5|-0.5|0.5|1.5, tau=-3",
-    f"{GRID}_between": "client_lr=1.5|2.5, server_lr=-2|1.5, tau=-3",
-}
-TAU = "so_lr/tau"
-TUNING_ROUNDS, FULL_ROUNDS = 300, 1500
+from claims.tags_plan import BEST_POINTS, FULL_ROUNDS, SEEDS, TUNING_ROUNDS
+from fedopt.reproduction.published import METHODS, OPTIMIZERS
 
 
 def plan_entries(results: Results) -> list[Entry]:
     """Return all entries in the order in which they run. Some depend on results of others."""
     return [
-        *_so_lr_grids(),
+        *tags_plan.grids(),
         *_repeatability(),
         *_padding(),
-        *_so_lr_full_length(results, (0,)),
-        *_so_lr_explanations(),
+        *tags_plan.full_length(results, (0,)),
+        *tags_plan.explanations(),
         *_scaffold(),
-        *(_so_lr_sweep(name, OPTIMIZERS, grid) for name, grid in MORE_POINTS.items()),
+        *tags_plan.more_points(),
+        *tags_plan.papers_rates(),
+        *tags_plan.seeded_explanations(),
         *_digits((0,), METHODS),
         *_shakespeare(),
-        *_so_lr_synthetic(),
+        *tags_plan.synthetic("synthetic", TUNING_ROUNDS),
         *writers_plan.tuning_entries(),
         *writers_plan.full_length_entries(results),
-        *_so_lr_full_length(results, range(1, BEST_POINTS)),
+        *tags_plan.full_length(results, range(1, BEST_POINTS)),
         *_decay(),
         *_centralized(),
         *_digits(range(1, SEEDS), OPTIMIZERS),
         *_shakespeare_seeds(),
         *_later(),
-    ]
-
-
-# -- tags of Stack Overflow
-
-# The full test set has 1,924 questions. Checkpoints of short trials are not needed.
-_SO_EVALUATION = {"eval.every": 50, "eval.last_every": 25, "eval.sample": 0}
-_SO_TRIAL = {**_SO_EVALUATION, "checkpoint.every": TUNING_ROUNDS, "checkpoint.keep": 1}
-
-
-def _so_lr_sweep(name: str, methods: Iterable[str], grid: str, extra: Sequence[str] = ()) -> Entry:
-    arguments = ["sweep", "so_lr", "--algorithm", ",".join(methods), "--grid", grid]
-    arguments += ["--rounds", str(TUNING_ROUNDS), "--data", "data/so", "--workers", "1"]
-    directory = GRID if name.startswith((GRID, TAU)) else name  # these grids share their trials
-    return Entry(name, (*arguments, *extra, *set_options(_SO_TRIAL)), 240, directory)
-
-
-def _so_lr_grids() -> list[Entry]:
-    tuned = ("fedadagrad", "fedavg", "fedadam", "fedyogi", "fedavgm")
-    return [
-        _so_lr_sweep(f"{GRID}_coarse", tuned, "client_lr=0:3:1, server_lr=-2:1:1, tau=-3"),
-        _so_lr_sweep(f"{GRID}_middle", tuned, "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-3"),
-        _so_lr_sweep(TAU, ADAPTIVE, "client_lr=2, server_lr=-1:1:0.5, tau=-5:-1:1"),
-        _so_lr_sweep(f"{TAU}_clients", ADAPTIVE, "client_lr=1|3, server_lr=-1:1:0.5, tau=-5|-4|-2|-1"),
-    ]
-
-
-def _so_lr_explanations() -> list[Entry]:
-    """Why FedAdam and FedYogi trail FedAdagrad: beta2 and the mathematics of the authors' code."""
-    grid = "client_lr=2, server_lr=-1:0.5:0.5, tau=-3"
-    slow = ("fedadam", "fedyogi")
-    changes = {
-        "beta2_0.9": ["--set", "server.beta2=0.9"],
-        "beta2_0.999": ["--set", "server.beta2=0.999"],
-        "as_run": ["--set", "variant=as_run"],
-    }
-    return [_so_lr_sweep(f"so_lr/{name}", slow, grid, extra) for name, extra in changes.items()]
-
-
-def _so_lr_full_length(results: Results, places: Iterable[int]) -> list[Entry]:
-    """The points of each method at these places by training loss, at full length with several seeds."""
-    points = {method: best_points(results, (*GRIDS, TAU), method, BEST_POINTS) for method in OPTIMIZERS}
-    return [
-        _so_lr_full(method, points[method][place])
-        for place in places
-        for method in OPTIMIZERS
-        if place < len(points[method])
-    ]
-
-
-def _so_lr_full(method: str, trial: RateTrial) -> Entry:
-    rates = {"client": trial.client_lr, "server": trial.server_lr, "tau": trial.tau}
-    name = "_".join(f"{axis}{log10(rate):g}" for axis, rate in rates.items() if rate is not None)
-    settings = {"client.lr": trial.client_lr, "server.lr": trial.server_lr}
-    settings |= {} if trial.tau is None else {"server.tau": trial.tau}
-    settings |= {**_SO_EVALUATION, "checkpoint.every": 500, "checkpoint.keep": 1}
-    arguments = ["run", "so_lr", "--algorithm", method, "--rounds", str(FULL_ROUNDS), "--seeds", f"0:{SEEDS}"]
-    arguments += ["--data", "data/so", "--executor", "serial", *set_options(settings)]
-    return Entry(f"so_lr/full/{method}_{name}", tuple(arguments), 60)
-
-
-def _so_lr_synthetic() -> list[Entry]:
-    """The paper's rates on the synthetic twin."""
-    settings = set_options(
-        {"eval.every": 50, "eval.last_every": 25, "checkpoint.every": 100, "checkpoint.keep": 1}
-    )
-    return [
-        Entry(
-            f"so_lr/synthetic/{method}",
-            ("run", "so_lr", "--algorithm", method, "--rounds", str(TUNING_ROUNDS), "--executor", "serial")
-            + ("--seeds", f"0:{SEEDS}", *settings),
-            60,
-        )
-        for method in OPTIMIZERS
     ]
 
 
@@ -291,6 +206,7 @@ def _later() -> list[Entry]:
         *_autoencoder(),
         *_autoencoder_rates(),
         *_shakespeare_tau(),
+        *tags_plan.synthetic("synthetic_1500", FULL_ROUNDS),
         *_characters(),
         *_characters_decay(),
         *_shakespeare_long(),
@@ -347,6 +263,10 @@ TEXT_TAU = {
     for method, rates in {"fedyogi": "-2|-1", "fedadam": "-2|-1", "fedadagrad": "-1.5|-0.5"}.items()
     for tau in (-3, -5, -1, -4, -2)
 }
+# For the largest tau the larger of these server rates is far better, so one more runs.
+MORE_TEXT_TAU = {
+    f"shakespeare/tau_more/{method}/tau-1": (method, -1, "0") for method in ("fedyogi", "fedadam")
+}
 
 
 def _shakespeare_tau() -> list[Entry]:
@@ -365,7 +285,7 @@ def _shakespeare_tau() -> list[Entry]:
             ),
             60,
         )
-        for name, (method, tau, rates) in TEXT_TAU.items()
+        for name, (method, tau, rates) in (TEXT_TAU | MORE_TEXT_TAU).items()
     ]
 
 

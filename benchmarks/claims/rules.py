@@ -8,6 +8,10 @@ Shakespeare and digits were known. Those that came later have their date below. 
   "At least as good" compares with FedAvgM too.
 - 2026-11-18: "robust to tau" needs the share for both ways to select the rates, and does not judge the
   exception that the paper names. Checks of the software, which the paper does not claim, are "confirmed".
+- 2026-11-18, second review: tau on Shakespeare is judged by the last evaluation, because the mean over 100
+  rounds of 100 measures the start of training. "Easier to tune" on digits is judged by good client rates for
+  one server rate, as the paper describes it, on seeds that ran after this rule; the old measure stays.
+  "Clearly beat" and "at least as good" compare with the better of FedAvg and FedAvgM everywhere.
 
 Differences and values are fractions, as in run directories. A verdict always cites the number that decides.
 """
@@ -32,6 +36,10 @@ COMPARABLE = 0.005
 COMPARABLE_ERROR = 0.05
 # "Easier to tune": one of four trials is at least halfway from a constant prediction to the best of all.
 MIN_GOOD_SHARE = 0.25
+# "Many good client rates for one server rate": within two points of the best trial of all methods. Seed 0 was
+# known when this rule was written on 2026-11-18; the other seeds were not.
+NEAR_BEST = 0.02
+MEASURE_SEED = 0
 # "Robust to tau": tau = 1e-3 reaches 95 % of the result of the best tau.
 ROBUST = 0.95
 # "Inverse relation": largest one-sided probability of so strong a rank correlation in a random order, for one
@@ -62,14 +70,17 @@ def not_run(missing: str, known: int, needed: int) -> Verdict:
     return Verdict(NOT_RUN, f"{known} of {needed} results; missing: {missing}")
 
 
-def judge_clear_margin(differences: Differences, paper: Mapping[str, float]) -> Verdict:
-    """Judge "adaptive methods clearly beat FedAvg" by differences to FedAvg and the paper's differences."""
+def judge_clear_margin(
+    differences: Differences, paper: Mapping[str, float], reference: str = "fedavg"
+) -> Verdict:
+    """Judge "adaptive methods clearly beat the others" by differences to a method, ours and the paper's."""
     known = {method: difference for method, difference in differences.items() if difference is not None}
     if len(known) < len(paper):
         return not_run(_names(set(paper) - set(known)), len(known), len(paper))
     reason = "; ".join(
         f"{METHOD_NAMES[method]} {_points(known[method])}, paper {_signed(paper[method])}" for method in paper
     )
+    reason = f"Against {METHOD_NAMES[reference]}: {reason}"
     if any(_upper(difference) < 0 for difference in known.values()):
         return Verdict(CONTRADICTED, reason)
     is_clear = all(known[method].mean >= MIN_MARGIN_SHARE * paper[method] for method in paper)
@@ -117,16 +128,17 @@ def judge_errors(errors: Mapping[str, float], judged: Collection[str]) -> Verdic
     return Verdict(NOT_SHOWN, reason if any(is_comparable) else reason + OPPOSITE)
 
 
-def judge_not_better(difference: Interval | None, what: str, is_tuned: bool) -> Verdict:
+def judge_not_better(difference: Interval | None, what: str, rates: str = "") -> Verdict:
     """Judge "SCAFFOLD does not beat FedAvg" by its difference to FedAvg.
 
-    With FedAvg's rates SCAFFOLD has a disadvantage, and the claim holds at most weaker.
+    `rates` are the rates of SCAFFOLD if they were not tuned like FedAvg's. SCAFFOLD then has a disadvantage,
+    and the claim holds at most weaker.
     """
     if difference is None:
         return not_run(f"{what}, FedAvg or SCAFFOLD", 0, 1)
-    reason = f"{what}: SCAFFOLD {_points(difference)}" + ("" if is_tuned else " with FedAvg's rates")
+    reason = f"{what}: SCAFFOLD {_points(difference)}" + (f" with {rates}" if rates else "")
     if _upper(difference) <= COMPARABLE:
-        return Verdict(HOLDS if is_tuned and _is_certain(difference) else WEAKER, reason)
+        return Verdict(WEAKER if rates or not _is_certain(difference) else HOLDS, reason)
     if _lower(difference) > COMPARABLE:
         return Verdict(CONTRADICTED if _is_certain(difference) else NOT_SHOWN, reason)
     return Verdict(NOT_SHOWN, reason)
@@ -144,6 +156,38 @@ def judge_ease_of_tuning(good_shares: Mapping[str, float], adaptive: tuple[str, 
     if min(ours) > max(theirs) and min(ours) >= MIN_GOOD_SHARE:
         return Verdict(WEAKER, reason)
     return Verdict(NOT_SHOWN, reason + OPPOSITE if max(ours) < min(theirs) else reason)
+
+
+def judge_good_client_rates(
+    counts: Mapping[str, Mapping[int, int]], total: int, judged: Collection[str]
+) -> Verdict:
+    """Judge "many client rates are good for one server rate" by numbers of client rates.
+
+    `counts` are, by method and seed, the most client rates near the best for one server rate, of `total`.
+    Seeds other than the one with which the measure was chosen decide.
+    """
+    others = ("fedavgm", "fedavg")
+    missing = {*judged, *others} - set(counts)
+    if missing:
+        return not_run(f"trials of {_names(missing)}", len(counts), len(judged) + len(others))
+    seeds = sorted(set.intersection(*(set(found) for found in counts.values())))
+    reason = (
+        f"Most client rates (of {total}) within {NEAR_BEST * 100:g} points of the best for one server rate, "
+        f"seeds {', '.join(map(str, seeds))}: "
+    )
+    reason += "; ".join(
+        f"{METHOD_NAMES[m]} {', '.join(str(counts[m][s]) for s in seeds)}"
+        for m in METHOD_NAMES
+        if m in counts
+    )
+    new = [seed for seed in seeds if seed != MEASURE_SEED]
+    leads = [min(counts[m][s] for m in judged) - max(counts[m][s] for m in others) for s in new or seeds]
+    behind = [max(counts[m][s] for m in judged) - min(counts[m][s] for m in others) for s in new or seeds]
+    if new and all(lead > 0 for lead in leads):
+        return Verdict(HOLDS if len(new) > 1 else WEAKER, reason)
+    if new and all(lag < 0 for lag in behind):
+        return Verdict(CONTRADICTED if len(new) > 1 else NOT_SHOWN, reason)
+    return Verdict(WEAKER if leads and sum(leads) > 0 else NOT_SHOWN, reason)
 
 
 def judge_robustness(
@@ -178,6 +222,20 @@ def judge_robustness(
             f"1e{tau:g}" for tau in sorted(at_edge)
         )
     return Verdict(WEAKER if min(shares) >= ROBUST else NOT_SHOWN, reason)
+
+
+def judge_small_differences(by_result: Mapping[float, float], method: str) -> Verdict:
+    """Judge "only small differences among all values of tau" by the worst one. Trials have one seed."""
+    taus = {-5.0, -4.0, -3.0, -2.0, -1.0}
+    if not taus <= set(by_result):
+        return not_run(f"values of tau for {METHOD_NAMES[method]}", len(by_result), len(taus))
+    worst, best = (select(by_result, key=lambda tau: by_result[tau]) for select in (min, max))
+    share = by_result[worst] / by_result[best]
+    reason = (
+        f"The worst tau (1e{worst:g}) has {by_result[worst] * 100:.1f} %, {share * 100:.1f} % of the best "
+        f"(1e{best:g}: {by_result[best] * 100:.1f} %)"
+    )
+    return Verdict(WEAKER if share >= ROBUST else NOT_SHOWN, reason)
 
 
 class Correlation(NamedTuple):
@@ -222,7 +280,9 @@ def judge_stability(
     if at_edge:
         reason += "; a best rate is at the edge of the grid for " + _names(set(at_edge))
     largest, smallest = max(spans[m] for m in adaptive), min(spans[m] for m in others)
-    return Verdict(WEAKER if largest <= MAX_SPAN_SHARE * smallest else NOT_SHOWN, reason)
+    if largest <= MAX_SPAN_SHARE * smallest:
+        return Verdict(WEAKER, reason)
+    return Verdict(NOT_SHOWN, reason + ("; smaller, but not by half" if largest < smallest else ""))
 
 
 def judge_decay(gains: Differences, gaps: Mapping[str, tuple[float, float]] | None) -> Verdict:

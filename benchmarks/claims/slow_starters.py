@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from claims import markdown, rules
-from claims.plan import GRIDS, MORE_POINTS, SEEDS, TAU, TUNING_ROUNDS
 from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, difference, text_at, values_at
 from claims.selection import joined_records, method_grids
 from claims.sparse import best_full_runs
+from claims.tags_plan import GRIDS, MORE_POINTS, SEEDS, TAU, TUNING_ROUNDS
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.analysis.seeds import Interval, paired_difference
 from fedopt.formatting import ABSENT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import permutations, product
 from math import inf
@@ -14,10 +14,11 @@ from scipy.stats import rankdata
 
 from claims import figures, markdown, rules
 from claims.baselines import load_baselines
-from claims.plan import GRID, GRIDS, MORE_POINTS, TAU, TEXT_TAU
+from claims.plan import MORE_TEXT_TAU, TEXT_TAU
 from claims.results import Results
 from claims.section import Section
 from claims.selection import joined_records, method_grids
+from claims.tags_plan import GRID, GRIDS, MORE_POINTS, TAU
 from fedopt.analysis.ease_of_tuning import grid_ease_of_tuning
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.formatting import ABSENT
@@ -42,6 +43,7 @@ class Sweeps(NamedTuple):
     optional: tuple[str, ...] = ()
     points: Collection[tuple[float, float]] = ()  # log10 rates that ran with every tau; (): all trials
     exceptions: Collection[str] = ()  # methods for which the paper does not claim robustness to tau
+    uses_last: bool = False  # the last evaluation instead of the mean over the last 100 rounds
 
     @property
     def title(self) -> str:
@@ -54,15 +56,19 @@ class Sweeps(NamedTuple):
         return all(name in results and results[name].complete for name in needed)
 
     def grids(self, results: Results) -> dict[str, RateGrid]:
-        optional = [name for name in self.optional if name in results and results[name].complete]
-        return method_grids(joined_records(results, (*self.needed, *optional)))
+        """Return the grid of each method. Optional entries are used if all of them are complete."""
+        has_all = all(name in results and results[name].complete for name in self.optional)
+        records = joined_records(results, (*self.needed, *(self.optional if has_all else ())))
+        if self.uses_last:
+            records = [r._replace(info={**r.info, "value": r.info.get("last")}) for r in records]
+        return method_grids(records)
 
 
 _TAGS = ("tags", "tags of real questions", "recall_at_5", "recall at 5")
 _DIGITS = ("digits", "digits, small network", "accuracy", "accuracy")
 _DIGIT_GRIDS = tuple(f"writers/grid/{method}" for method in OPTIMIZERS)
 TAG_GRIDS = Sweeps(*_TAGS, GRIDS, tuple(MORE_POINTS))
-DIGIT_GRIDS = Sweeps(*_DIGITS, _DIGIT_GRIDS)
+DIGIT_GRIDS = Sweeps(*_DIGITS, _DIGIT_GRIDS, tuple(f"writers/grid_seeds/{method}" for method in OPTIMIZERS))
 TAG_TAUS = Sweeps(
     *_TAGS,
     (TAU, f"{TAU}_clients", *GRIDS),
@@ -74,7 +80,10 @@ DIGIT_TAUS = Sweeps(
     (*(f"writers/tau/{method}" for method in ADAPTIVE), *_DIGIT_GRIDS),
     points=list(product((-1.5, -1.0, -0.5), (-2.5, -2.0, -1.5, -1.0, -0.5, 0.0))),
 )
-TEXT_TAUS = Sweeps("text", "Shakespeare", "accuracy", "accuracy", tuple(TEXT_TAU))
+# The runs have 100 rounds, so the mean over the last 100 would measure the start of training.
+TEXT_TAUS = Sweeps(
+    "text", "Shakespeare", "accuracy", "accuracy", tuple(TEXT_TAU), tuple(MORE_TEXT_TAU), uses_last=True
+)
 
 
 def ease_of_tuning(results: Results) -> Section:
@@ -85,7 +94,11 @@ def ease_of_tuning(results: Results) -> Section:
         tables[sweeps.name] = _ease_table(sweeps, grids)
         good = {m: len(_good_trials(sweeps, grids, m)) / len(grid.trials) for m, grid in grids.items()}
         is_complete = sweeps.is_complete(results)
-        verdicts[sweeps.data] = rules.judge_ease_of_tuning(good if is_complete else {}, ADAPTIVE)
+        if sweeps is DIGIT_GRIDS:
+            verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(grids if is_complete else {})
+        verdicts[f"{sweeps.data}, all settings"] = rules.judge_ease_of_tuning(
+            good if is_complete else {}, ADAPTIVE
+        )
         if grids:
             label = f"{sweeps.label}, %"
             title = f"{sweeps.title}: {sweeps.label} by client rate and server rate"
@@ -132,6 +145,35 @@ def _ease_table(sweeps: Sweeps, grids: dict[str, RateGrid]) -> str:
     return markdown.table([*header, "one server rate: worst result, %"], rows) if grids else ""
 
 
+def _judged_client_rates(grids: Mapping[str, RateGrid]) -> rules.Verdict:
+    """Judge how many client rates are good for one server rate, by seed."""
+    counts = near_best_client_rates({method: grid.trials for method, grid in grids.items()})
+    total = len({trial.client_lr for grid in grids.values() for trial in grid.trials})
+    return rules.judge_good_client_rates(counts, total, ("fedadam", "fedyogi"))
+
+
+def near_best_client_rates(trials: Mapping[str, Sequence[RateTrial]]) -> dict[str, dict[int, int]]:
+    """Return the most client rates near the best result for one server rate, by method and seed.
+
+    The best result is that of all methods with the same seed.
+    """
+    found: dict[int, dict[str, dict[float, list[float]]]] = {}  # by seed, method and server rate
+    for method, known in trials.items():
+        for trial in known:
+            for record in trial.group.records:
+                by_method = found.setdefault(record.info["seed"], {})
+                results = by_method.setdefault(method, {}).setdefault(trial.server_lr, [])
+                value = record.info.get("value") if record.status == "done" else None
+                results.append(value or 0.0)
+    counts: dict[str, dict[int, int]] = {}
+    for seed, by_method in found.items():
+        best = max(value for rates in by_method.values() for values in rates.values() for value in values)
+        for method, rates in by_method.items():
+            good = [sum(v >= best - rules.NEAR_BEST for v in values) for values in rates.values()]
+            counts.setdefault(method, {})[seed] = max(good)
+    return counts
+
+
 def worst_with_one_server_rate(grid: RateGrid) -> float:
     """Return the worst result over all client rates with the server rate for which it is best.
 
@@ -152,7 +194,7 @@ def robustness_to_tau(results: Results) -> Section:
         trials = {m: _common_trials(sweeps, grids[m]) for m in ADAPTIVE if m in grids}
         best = {m: _best_by_tau(found, _by_result) for m, found in trials.items()}
         if not best:
-            tables[sweeps.name] = ""
+            tables[sweeps.name] = tables[f"{sweeps.name}_rates"] = ""
             verdicts[sweeps.data] = rules.not_run("values of tau", 0, len(TAUS))
             continue
         rows = [
@@ -160,16 +202,36 @@ def robustness_to_tau(results: Results) -> Section:
             for m, found in best.items()
         ]
         tables[sweeps.name] = markdown.table(["log10 tau", *(markdown.number(tau) for tau in TAUS)], rows)
+        if sweeps is TEXT_TAUS:  # it has one client rate
+            tables["text_rates"] = _server_rate_table(trials)
         for method in ADAPTIVE:
             label = f"{sweeps.data}, {METHOD_NAMES[method]}"
             known = trials.get(method, []) if sweeps.is_complete(results, method) else []
             verdicts[label] = _judged_robustness(known, method, method in sweeps.exceptions)
+            if method in ("fedadam", "fedyogi") and method not in sweeps.exceptions:
+                by_tau = _best_by_tau(known, _by_result)
+                verdicts[f"{label}, all values of tau"] = rules.judge_small_differences(
+                    {tau: trial.result or 0.0 for tau, trial in by_tau.items()}, method
+                )
         lines = {m: {t: (trial.result or 0) * 100 for t, trial in found.items()} for m, found in best.items()}
         if any(lines.values()):
             title, labels = f"{sweeps.title}: best result for each tau", (plotting.TAU, f"{sweeps.label}, %")
             drawn[f"tau_{sweeps.name}"] = partial(figures.draw_lines, title, lines, labels, 1)
     pattern = f"^{TAU}|^writers/tau|^shakespeare/tau"
     return Section("tau", "Adaptive methods are robust to tau", tables, verdicts, pattern, drawn)
+
+
+def _server_rate_table(trials: Mapping[str, Sequence[RateTrial]]) -> str:
+    """Return the result of each server rate and tau."""
+    rows = []
+    for method, found in trials.items():
+        for rate in sorted({trial.server_lr for trial in found}):
+            same = [trial for trial in found if trial.server_lr == rate]
+            best, tried = _best_by_tau(same, _by_result), {log10(t.tau) for t in same if t.tau is not None}
+            cells = [_percent(best[t]) if t in best else "diverged" if t in tried else ABSENT for t in TAUS]
+            rows.append([METHOD_NAMES[method], markdown.number(log10(rate)), *cells])
+    header = ["log10 tau", "log10 server rate", *(markdown.number(tau) for tau in TAUS)]
+    return markdown.table(header, rows)
 
 
 def _judged_robustness(trials: Sequence[RateTrial], method: str, is_exception: bool) -> rules.Verdict:

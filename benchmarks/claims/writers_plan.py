@@ -37,8 +37,10 @@ def tuning_entries() -> list[Entry]:
     """Heat maps with the same points for all methods, and values of tau."""
     grid = "client_lr=-2:0:0.5, server_lr=-2.5:1.5:0.5, tau=-3"
     taus = "client_lr=-1.5:-0.5:0.5, server_lr=-2.5:0:0.5, tau=-5|-4|-2|-1"
+    more_seeds = ("--seeds", f"1:{SEEDS}")
     return [
         *(_sweep(f"writers/grid/{method}", method, grid, GRID_ROUNDS) for method in OPTIMIZERS),
+        *(_sweep(f"writers/grid_seeds/{m}", m, grid, GRID_ROUNDS, more_seeds) for m in OPTIMIZERS),
         *(_sweep(f"writers/tau/{method}", method, taus, GRID_ROUNDS) for method in ADAPTIVE),
     ]
 
@@ -63,14 +65,20 @@ def full_length_entries(results: Results) -> list[Entry]:
         FULL_ROUNDS,
         ("--seeds", f"0:{SEEDS}"),
     )
-    centralized = Entry(
-        "writers/centralized",
-        ("sweep", TASK, "--algorithm", "centralized", "--grid", "client_lr=-1.5:0:0.5", "--workers", "1")
-        + ("--rounds", str(CENTRAL_EPOCHS), *set_options({"client.batch_size": 20, "eval.every": 1})),
+    # The best rate of the first sweep is the smallest one.
+    more_rates = _centralized("_more", "client_lr=-2.5:-1.5:0.5", ("--seeds", f"0:{SEEDS}"))
+    return [*sweeps, scaffold, _centralized("", "client_lr=-1.5:0:0.5"), more_rates, *_seeds(results)]
+
+
+def _centralized(suffix: str, grid: str, extra: Sequence[str] = ()) -> Entry:
+    arguments = ("sweep", TASK, "--algorithm", "centralized", "--grid", grid, "--workers", "1", *extra)
+    options = set_options({"client.batch_size": 20, "eval.every": 1})
+    return Entry(
+        f"writers/centralized{suffix}",
+        (*arguments, "--rounds", str(CENTRAL_EPOCHS), *options),
         60,
         own_data=STORE.as_posix(),
     )
-    return [*sweeps, scaffold, centralized, *_seeds(results)]
 
 
 def _seeds(results: Results) -> list[Entry]:

@@ -95,11 +95,11 @@ def test_error_may_be_five_percent_larger(fedyogi: float | None, status: str) ->
 def test_scaffold_is_not_better_if_the_interval_ends_below_half_a_point(
     difference: Interval | None, status: str
 ) -> None:
-    assert rules.judge_not_better(difference, "digits", is_tuned=True).status == status
+    assert rules.judge_not_better(difference, "digits").status == status
 
 
 def test_scaffold_with_rates_of_fedavg_supports_the_claim_weaker() -> None:
-    assert rules.judge_not_better(seeds(-0.02, 0.01), "digits", is_tuned=False).status == rules.WEAKER
+    assert rules.judge_not_better(seeds(-0.02, 0.01), "digits", "FedAvg's rates").status == rules.WEAKER
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,39 @@ def test_easier_means_a_quarter_of_the_trials_and_more_than_other_methods(
 ) -> None:
     shares = {"fedadam": adaptive, "fedavg": 0.0} | ({} if momentum is None else {"fedavgm": momentum})
     assert rules.judge_ease_of_tuning(shares, ("fedadam",)).status == status
+
+
+@pytest.mark.parametrize(
+    ("fedyogi", "status"),
+    [
+        ({0: 1, 1: 4, 2: 4}, rules.HOLDS),  # ahead in both new seeds; seed 0 chose the measure
+        ({0: 5, 1: 4, 2: 3}, rules.WEAKER),  # a tie
+        ({0: 5, 1: 3, 2: 2}, rules.NOT_SHOWN),
+        ({0: 4}, rules.WEAKER),  # no new seed
+        ({0: 5, 1: 1, 2: 1}, rules.NOT_SHOWN),  # FedAdam is still ahead
+    ],
+)
+def test_many_good_client_rates_are_judged_by_new_seeds(fedyogi: dict[int, int], status: str) -> None:
+    counts = {"fedadam": {0: 4, 1: 5, 2: 5}, "fedyogi": fedyogi, "fedavgm": {0: 3, 1: 3, 2: 3}}
+    counts["fedavg"] = {0: 2, 1: 2, 2: 2}
+    verdict = rules.judge_good_client_rates(counts, 5, ("fedadam", "fedyogi"))
+    assert verdict.status == status and "FedAvgM 3" in verdict.reason
+    del counts["fedavg"]
+    assert rules.judge_good_client_rates(counts, 5, ("fedadam", "fedyogi")).status == rules.NOT_RUN
+
+
+def test_fewer_good_client_rates_in_every_new_seed_contradict() -> None:
+    counts = {"fedadam": {0: 5, 1: 1, 2: 1}, "fedavgm": {0: 1, 1: 2, 2: 3}, "fedavg": {0: 1, 1: 4, 2: 4}}
+    assert rules.judge_good_client_rates(counts, 5, ("fedadam",)).status == rules.CONTRADICTED
+
+
+@pytest.mark.parametrize(("worst", "status"), [(0.96, rules.WEAKER), (0.94, rules.NOT_SHOWN)])
+def test_small_differences_among_all_values_of_tau(worst: float, status: str) -> None:
+    values = {-5.0: 1.0, -4.0: 1.0, -3.0: 1.0, -2.0: 0.99, -1.0: worst}
+    verdict = rules.judge_small_differences(values, "fedadam")
+    assert verdict.status == status and "The worst tau (1e-1)" in verdict.reason
+    del values[-2.0]
+    assert rules.judge_small_differences(values, "fedadam").status == rules.NOT_RUN
 
 
 def values_by_tau(at_1e3: float) -> dict[float, float]:
