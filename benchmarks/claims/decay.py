@@ -8,9 +8,11 @@ from claims.results import Results
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
 from claims.selection import rates_text
 from claims.writers_plan import SCHEDULES
+from fedopt.analysis.heatmap import log10
 from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
+from fedopt.runs.records import RunRecord
 
 HEADER = ["", "constant", "decay", "difference"]
 
@@ -18,7 +20,8 @@ HEADER = ["", "constant", "decay", "difference"]
 def decay(results: Results) -> Section:
     """Compare a constant client rate with exponential decay, and both with centralized training."""
     constant, decayed = (finished(results, f"writers/seeds/{name}/[a-z]+") for name in SCHEDULES)
-    central = _best_centralized(results)
+    by_rate = _centralized(results)
+    central = max(by_rate.values(), key=lambda mean: mean.mean, default=None)
     short_constant = finished(results, r"digits/[a-z]+-0")
     short_decayed = finished(results, r"decay/digits/[a-z]+-0")
     short_central = [
@@ -41,6 +44,8 @@ def decay(results: Results) -> Section:
             ],
         ),
         "characters": markdown.table(HEADER, _rows(*characters, "value")),
+        "centralized": _centralized_table(by_rate),
+        **_ranges(constant, decayed, central),
     }
     line = ("centralized", central.mean * 100) if central else None
     panels = {
@@ -52,7 +57,7 @@ def decay(results: Results) -> Section:
         "Decay of the client rate helps and approaches centralized training",
         tables,
         verdicts,
-        r"^decay/|^(digits|characters)/[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
+        r"^decay/|^(digits|characters)/fed[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
         curve_figure(
             "decay", "Real digits, small network", panels, None, dict.fromkeys(panels, Axis(93, 98, line))
         ),
@@ -72,10 +77,36 @@ def _gains(constant: Runs, decayed: Runs, name: str) -> dict[str, Interval | Non
     return {m: difference(decayed.get(m, []), constant.get(m, []), name) for m in OPTIMIZERS}
 
 
-def _best_centralized(results: Results) -> Interval | None:
-    """Return the accuracy after the last epoch with the best client rate."""
-    runs = finished(results, "writers/centralized").get("centralized", [])
-    return max((mean_interval([run], "last") for run in runs), key=lambda i: i.mean if i else 0, default=None)
+def _centralized(results: Results) -> dict[float, Interval]:
+    """Return the accuracy after the last epoch by log10 of the client rate. Some rates have several seeds."""
+    runs = finished(results, "writers/centralized(_more)?").get("centralized", [])
+    by_rate: dict[float, dict[int, RunRecord]] = {}
+    for run in runs:
+        by_rate.setdefault(round(log10(run.config["client.lr"]), 2), {})[run.info["seed"]] = run
+    means = {rate: mean_interval(list(seeds.values()), "last") for rate, seeds in sorted(by_rate.items())}
+    return {rate: mean for rate, mean in means.items() if mean}
+
+
+def _centralized_table(central: dict[float, Interval]) -> str:
+    cells = [markdown.value_text(mean, "accuracy") for mean in central.values()]
+    header = ["log10 client rate", *map(markdown.number, central)]
+    return markdown.table(header, [["centralized training", *cells]]) if central else ""
+
+
+def _ranges(constant: Runs, decayed: Runs, central: Interval | None) -> dict[str, str]:
+    """Return the largest gain of decay, the widths of the intervals, and the lead of centralized training."""
+    gains = {m: gain for m, gain in _gains(constant, decayed, "value").items() if gain}
+    if not gains or central is None:
+        return {"largest_gain": ABSENT, "widths": ABSENT, "lead": ABSENT}
+    best = max(gains, key=lambda m: gains[m].mean)
+    widths = [gain.half_width or 0.0 for gain in gains.values()]
+    means = [mean for m in OPTIMIZERS if (mean := mean_interval(constant.get(m, [])))]
+    leads = [central.mean - mean.mean for mean in means]
+    return {
+        "largest_gain": f"{markdown.difference_text(gains[best], 'accuracy')} ({METHOD_NAMES[best]})",
+        "widths": f"± {min(widths) * 100:.1f} to ± {max(widths) * 100:.1f}",
+        "lead": f"{min(leads) * 100:.1f} to {max(leads) * 100:.1f}",
+    }
 
 
 def _writers_table(results: Results, constant: Runs, decayed: Runs, central: Interval | None) -> str:
@@ -96,7 +127,7 @@ def _better_points(results: Results, method: str) -> str:
     ]
     points = values[0].keys() & values[1].keys()
     better = sum(values[1][point] > values[0][point] for point in points)
-    return f"{better} of {len(points)} points" if points else ABSENT
+    return f"{better} of {len(points)} settings" if points else ABSENT
 
 
 def _rows(constant: Runs, decayed: Runs, name: str) -> list[list[str]]:

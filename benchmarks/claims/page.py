@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from claims import dense, slow_starters, sparse, tuning
+from claims import dense, slow_starters, sparse
 from claims.agreement import agreement
+from claims.best_rates import inverse_relation
 from claims.decay import decay
+from claims.ease import ease_of_tuning
 from claims.entry import Entry
 from claims.markdown import provenance, table
 from claims.padding import padding
 from claims.plan import plan_entries
 from claims.repeatability import repeatability
 from claims.results import Results
-from claims.rules import CONTRADICTED, STATUSES
+from claims.rules import OPPOSITE, STATUSES
 from claims.scaffold import scaffold
 from claims.section import Section, commands
 from claims.tags_plan import TUNING_ROUNDS
+from claims.tau import robustness_to_tau
 from claims.times import small_scale_cpu, small_scale_table, small_scale_total, times_table
 from fedopt.files import write_atomically
-from fedopt.formatting import ABSENT
 from fedopt.reproduction.plotting import render_svg
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +40,9 @@ def sections(results: Results) -> list[Section]:
     return [
         sparse.clear_margin(results),
         dense.at_least_as_good(results),
-        tuning.ease_of_tuning(results),
-        tuning.robustness_to_tau(results),
-        tuning.inverse_relation(results),
+        ease_of_tuning(results),
+        robustness_to_tau(results),
+        inverse_relation(results),
         decay(results),
         scaffold(results),
         slow_starters.slow_starters(results),
@@ -59,11 +60,11 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
     )
     text = environment.from_string(TEMPLATE.read_text()).render(
         {
-            section.name: _described(number, section, entries, results)
+            section.name: _described(number, section, content, entries, results)
             for number, section in enumerate(content, 1)
         },
-        overview=_overview(content),
         summary=_summary(content),
+        opposite=_opposite(content),
         times=times_table(results),
         small_scale=small_scale_table(),
         small_scale_cpu=small_scale_cpu(),
@@ -73,35 +74,42 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _described(number: int, section: Section, entries: Sequence[Entry], results: Results) -> dict[str, Any]:
+def _described(
+    number: int, section: Section, content: Sequence[Section], entries: Sequence[Entry], results: Results
+) -> dict[str, Any]:
     """Return the fields of a section, its number, commands and the origin of its results."""
     used = [result for name, result in results.items() if re.search(section.entries, name)]
+    first = next(n for n, other in enumerate(content, 1) if other.entries == section.entries)
+    same = f"The runs and commands are those of section {first}."
     return {
         **section._asdict(),
         "number": number,
-        "commands": commands(entries, results, section.entries),
-        "provenance": provenance(used) if used else "",
+        "commands": commands(entries, results, section.entries) if first == number else same,
+        "provenance": provenance(used) if used and first == number else "",
     }
 
 
-def _overview(content: Sequence[Section]) -> str:
-    """Return how many verdicts of each kind a section has."""
-    rows = []
-    for number, section in enumerate(content, 1):
-        counts = Counter(verdict.status for verdict in section.verdicts.values())
-        link = f"[{number}. {section.title}](#{_anchor(number, section)})"
-        # The column "contradicted" is always shown, also without entries.
-        cells = [str(counts[s]) if counts[s] or s == CONTRADICTED else ABSENT for s in STATUSES]
-        rows.append([link, *cells])
-    return table(["", *STATUSES], rows)
-
-
 def _summary(content: Sequence[Section]) -> str:
+    """Return one row for each claim and verdict, with the data for which it is given."""
     rows = []
     for number, section in enumerate(content, 1):
-        for data, verdict in section.verdicts.items():
-            rows.append([str(number), data, f"**{verdict.status}**", verdict.reason])
-    return table(["section", "data", "verdict", "deciding result"], rows)
+        link = f"[{number}. {section.title}](#{_anchor(number, section)})"
+        for status in STATUSES:
+            data = [name for name, verdict in section.verdicts.items() if verdict.status == status]
+            if data:
+                rows.append([link, f"**{status}**", "; ".join(data)])
+                link = ""
+    return table(["claim", "verdict", "data"], rows)
+
+
+def _opposite(content: Sequence[Section]) -> list[str]:
+    """Return the data for which one seed shows the opposite of the claim."""
+    return [
+        f"{data} (section {number})"
+        for number, section in enumerate(content, 1)
+        for data, verdict in section.verdicts.items()
+        if verdict.reason.endswith(OPPOSITE)
+    ]
 
 
 def _anchor(number: int, section: Section) -> str:

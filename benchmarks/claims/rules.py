@@ -109,6 +109,18 @@ def judge_at_least_as_good(differences: Differences, reference: str) -> Verdict:
     return Verdict(NOT_SHOWN, reason)
 
 
+def judge_fastest(accuracies: Mapping[str, Sequence[float]], judged: str) -> Verdict:
+    """Judge "this method converges faster" by the accuracies of all methods at early rounds, one seed."""
+    if judged not in accuracies or len(accuracies) < 2:
+        return not_run(METHOD_NAMES[judged], 0, 1)
+    best = [max(values) for values in zip(*accuracies.values(), strict=True)]
+    leads = sum(own >= other for own, other in zip(accuracies[judged], best, strict=True))
+    reason = (
+        f"{METHOD_NAMES[judged]} has the highest accuracy at {leads} of {len(best)} evaluations (one seed)"
+    )
+    return Verdict(WEAKER if leads == len(best) else NOT_SHOWN, reason)
+
+
 def judge_errors(errors: Mapping[str, float], judged: Collection[str]) -> Verdict:
     """Judge "at least as good as non-adaptive methods" by mean squared errors of one seed."""
     others = ("fedavgm", "fedavg")

@@ -62,6 +62,7 @@ def scaffold(results: Results) -> Section:
             "populations": markdown.table(header, rows),
             "rates": _rates_table(trials),
             "many_gap": markdown.difference_text(_difference(skewed["many"]), "accuracy"),
+            "many_ahead": _rates_ahead(trials["many"]),
         },
         verdicts,
         "^scaffold/|^writers/scaffold|^digits/scaffold",
@@ -119,7 +120,16 @@ def _rates_table(trials: Mapping[str, Mapping[str, Sequence[RateTrial]]]) -> str
     rates = sorted({rate for results in found.values() for rate in results})
     cells = {key: [results.get(rate) for rate in rates] for key, results in found.items()}
     rows = [[*key, *(ABSENT if v is None else f"{v * 100:.1f}" for v in cells[key])] for key in cells]
-    return markdown.table(["data", "log10 client rate", *map(markdown.number, rates)], rows)
+    return markdown.table(["data", "method", *map(markdown.number, rates)], rows)
+
+
+def _rates_ahead(trials: Mapping[str, Sequence[RateTrial]]) -> str:
+    """Return for how many client rates the interval of SCAFFOLD minus FedAvg is above 0."""
+    by_rate = {m: {t.client_lr: t.group.records for t in trials.get(m, ())} for m in ("fedavg", "scaffold")}
+    common = sorted(by_rate["fedavg"].keys() & by_rate["scaffold"].keys())
+    gaps = [difference(by_rate["scaffold"][rate], by_rate["fedavg"][rate]) for rate in common]
+    ahead = sum(gap is not None and gap.mean > (gap.half_width or 0.0) for gap in gaps)
+    return f"{ahead} of {len(common)}"
 
 
 def trained_best(results: Results, name: str) -> Runs:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from claims import markdown, rules
 from claims.results import Results, halving_rungs, mean_train_loss, value_at
-from claims.section import Section, difference, text_at, values_at
+from claims.section import Section, difference, finished, mean_interval, text_at, values_at
 from claims.selection import joined_records, method_grids
 from claims.sparse import best_full_runs
-from claims.tags_plan import GRIDS, MORE_POINTS, SEEDS, TAU, TUNING_ROUNDS
+from claims.tags_plan import GRIDS, MORE_POINTS, SEEDED_CHANGES, SEEDS, TAU, TUNING_ROUNDS
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.analysis.seeds import Interval, paired_difference
 from fedopt.formatting import ABSENT
@@ -32,13 +32,14 @@ def slow_starters(results: Results) -> Section:
         "length": _length_table(results, grids),
         "variants": _variants_table(results, grids),
         "halving": _halving_table(grids),
+        "seeded": _seeded_table(results),
     }
     return Section(
         "slow",
         "Why FedAdam and FedYogi are behind FedAdagrad in short runs on real questions",
         tables,
         _explanations(results, grids),
-        "^so_lr/(beta2|as_run)",
+        "^so_lr/(beta2|as_run|seeds)",
     )
 
 
@@ -118,6 +119,19 @@ def _variants_table(results: Results, grids: dict[str, RateGrid]) -> str:
         cells = [_best_text(trials) for trials in (_default_trials(grids, method), *variants)]
         rows.append([METHOD_NAMES[method], *cells])
     return markdown.table(["", "beta2 = 0.99, the paper's update rule", *VARIANTS], rows)
+
+
+def _seeded_table(results: Results) -> str:
+    """Return what the changes with several seeds add to recall at 5; "" until all have run."""
+    rows = []
+    for method in SLOW:
+        runs = {name: finished(results, f"so_lr/seeds/{name}/{method}") for name in SEEDED_CHANGES}
+        base, *changed = [found.get(method, []) for found in runs.values()]
+        gaps = [difference(records, base) for records in changed]
+        texts = [markdown.difference_text(gap, "recall_at_5") for gap in gaps]
+        rows.append([METHOD_NAMES[method], markdown.value_text(mean_interval(base), "recall_at_5"), *texts])
+    labels = [label for label, name in VARIANTS.items() if name in SEEDED_CHANGES]
+    return markdown.table(["", "recall at 5, %", *labels], rows)
 
 
 def _best_text(trials: Sequence[RateTrial]) -> str:

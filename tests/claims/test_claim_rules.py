@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from claims.best_rates import _correlation
 from claims.results import EntryResult
-from claims.tuning import TAG_TAUS, TEXT_TAUS, _correlation
+from claims.sweeps import TAG_TAUS, TEXT_TAUS
 
 from claims import rules
 from fedopt.analysis.seeds import Interval
@@ -150,6 +151,14 @@ def test_small_differences_among_all_values_of_tau(worst: float, status: str) ->
     assert verdict.status == status and "The worst tau (1e-1)" in verdict.reason
     del values[-2.0]
     assert rules.judge_small_differences(values, "fedadam").status == rules.NOT_RUN
+
+
+def test_fastest_has_the_highest_accuracy_at_every_evaluation() -> None:
+    others = {"fedavg": [0.3, 0.4], "fedavgm": [0.35, 0.42]}
+    judge = rules.judge_fastest
+    assert judge({**others, "fedadagrad": [0.4, 0.5]}, "fedadagrad").status == rules.WEAKER
+    assert judge({**others, "fedadagrad": [0.34, 0.5]}, "fedadagrad").status == rules.NOT_SHOWN
+    assert judge(others, "fedadagrad").status == rules.NOT_RUN
 
 
 def values_by_tau(at_1e3: float) -> dict[float, float]:

@@ -10,7 +10,7 @@ from claims.entry import IMPORTS, Entry
 from claims.results import EntryResult
 
 import fedopt
-from claims import plan, results, runner
+from claims import plan, results, runner, tags_plan
 from fedopt.analysis.run_numbers import run_numbers
 from fedopt.runs.records import read_run
 
@@ -74,9 +74,9 @@ def test_missing_data_is_reported_with_the_command_that_imports_it(
 def test_long_runs_use_the_rates_with_the_smallest_training_loss() -> None:
     """The plan waits for complete grids; then the best points of each method follow."""
     stored = results.load_results()
-    grids = (f"{plan.GRID}_coarse", f"{plan.GRID}_middle", plan.TAU)
+    grids = (f"{tags_plan.GRID}_coarse", f"{tags_plan.GRID}_middle", tags_plan.TAU)
     partial = {name: stored[name] for name in grids[:1]}
-    assert not [e for e in plan.plan_entries(partial) if e.name.startswith("so_lr/full/")]
+    assert not [e for e in plan.plan_entries(partial) if e.name.startswith("so_lr/full/fedavg_")]
     empty = EntryResult("", "", [], True, None, [])
     complete = {grids[0]: stored[grids[0]], grids[1]: empty, grids[2]: empty}
     first = next(e for e in plan.plan_entries(complete) if e.name.startswith("so_lr/full/fedavg_"))
