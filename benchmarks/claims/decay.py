@@ -103,7 +103,7 @@ def _ranges(constant: Runs, decayed: Runs, central: Interval | None) -> dict[str
     means = [mean for m in OPTIMIZERS if (mean := mean_interval(constant.get(m, [])))]
     leads = [central.mean - mean.mean for mean in means]
     return {
-        "largest_gain": f"{markdown.difference_text(gains[best], 'accuracy')} ({METHOD_NAMES[best]})",
+        "largest_gain": f"{markdown.difference_text(gains[best], 'accuracy')} points ({METHOD_NAMES[best]})",
         "widths": f"± {min(widths) * 100:.1f} to ± {max(widths) * 100:.1f}",
         "lead": f"{min(leads) * 100:.1f} to {max(leads) * 100:.1f}",
     }

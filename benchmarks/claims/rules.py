@@ -156,6 +156,17 @@ def judge_not_better(difference: Interval | None, what: str, rates: str = "") ->
     return Verdict(NOT_SHOWN, reason)
 
 
+def judge_error_not_better(scaffold: Interval | None, fedavg: Interval | None) -> Verdict:
+    """Judge "SCAFFOLD does not beat FedAvg" by mean squared errors of one seed with FedAvg's rates."""
+    if scaffold is None or fedavg is None:
+        return not_run("FedAvg or SCAFFOLD", 0, 1)
+    reason = (
+        f"SCAFFOLD {scaffold.mean * 1000:.2f}, FedAvg {fedavg.mean * 1000:.2f} (MSE × 1000, one seed) with "
+        "FedAvg's rates"
+    )
+    return Verdict(WEAKER if scaffold.mean >= (1 - COMPARABLE_ERROR) * fedavg.mean else NOT_SHOWN, reason)
+
+
 def judge_ease_of_tuning(good_shares: Mapping[str, float], adaptive: tuple[str, ...]) -> Verdict:
     """Judge "easier to tune" by the shares of good trials. They have one seed."""
     others = ("fedavgm", "fedavg")

@@ -26,12 +26,15 @@ def scaffold(results: Results) -> Section:
     text = finished(results, r"shakespeare/[a-z]+-\d")
     long_text = finished(results, r"shakespeare/[a-z]+-\d-1500")
     digits = finished(results, r"digits/[a-z]+-\d")
+    characters = finished(results, r"characters/[a-z]+-0")
+    autoencoder = finished(results, r"autoencoder/[a-z]+-0")
     tuned = {**digits, "scaffold": trained_best(results, "scaffold/digits").get("scaffold", [])}
     writers = trained_best(results, "writers/scaffold")
     rows = [
         *([_describe(name), *_row(runs), _client_rates(trials[name], runs)] for name, runs in skewed.items()),
         ["Shakespeare, 1,119 roles, 300 rounds", *_row(text), ABSENT],
         ["Shakespeare, 1,119 roles, 1,500 rounds", *_row(long_text), ABSENT],
+        ["characters, synthetic, 300 rounds, FedAvg's rates", *_row(characters), ABSENT],
         ["digits, 539 writers, small network, 1,500 rounds", *_row(writers), ABSENT],
         ["digits, 539 writers, 200 rounds, FedAvg's rates", *_row(digits, "last", diverged), ABSENT],
         [
@@ -44,8 +47,12 @@ def scaffold(results: Results) -> Section:
         _describe("few"): _measured(skewed["few"]),
         _describe("few_small"): _measured(skewed["few_small"]),
         _describe("many"): _judged(skewed["many"], "2,000 clients"),
-        "Shakespeare, 300 rounds": _judged(text, "Shakespeare", FEDAVGS_RATES),
-        "Shakespeare, 1,500 rounds": _judged(long_text, "Shakespeare", FEDAVGS_RATES),
+        "SCAFFOLD on Shakespeare, 300 rounds": _judged(text, "Shakespeare", FEDAVGS_RATES),
+        "SCAFFOLD on Shakespeare, 1,500 rounds": _judged(long_text, "Shakespeare", FEDAVGS_RATES),
+        "characters, synthetic, 300 rounds": _judged(characters, "characters", FEDAVGS_RATES),
+        "autoencoder of digits, 1,000 rounds": rules.judge_error_not_better(
+            *(mean_interval(autoencoder.get(method, [])) for method in ("scaffold", "fedavg"))
+        ),
         "digits by writer, small network": _judged(writers, "539 writers"),
         "digits by writer, FedAvg's rates": _judged_digits(digits, diverged),
         "digits by writer, smaller client rate": rules.judge_not_better(
@@ -65,7 +72,7 @@ def scaffold(results: Results) -> Section:
             "many_ahead": _rates_ahead(trials["many"]),
         },
         verdicts,
-        "^scaffold/|^writers/scaffold|^digits/scaffold",
+        "^scaffold/|^writers/scaffold|^(digits|characters|autoencoder|shakespeare)/scaffold",
         curve_figure("scaffold", "Real digits", panels),
     )
 

@@ -58,6 +58,10 @@ def clear_margin(results: Results) -> Section:
         {
             "margins": markdown.table(header, rows),
             "points": _points_table(results),
+            "recalls": ", ".join(
+                f"{METHOD_NAMES[m]} {markdown.value_text(mean_interval(runs), METRIC)}"
+                for m, runs in full.items()
+            ),
             "over_momentum": _margins_text(full, "fedavgm"),
             "momentum": _margin_text(full, "fedavgm", "fedavg"),
             "over_adagrad": _margins_text(full, "fedadagrad"),

@@ -153,6 +153,14 @@ def test_small_differences_among_all_values_of_tau(worst: float, status: str) ->
     assert rules.judge_small_differences(values, "fedadam").status == rules.NOT_RUN
 
 
+@pytest.mark.parametrize(("error", "status"), [(0.0048, rules.WEAKER), (0.0047, rules.NOT_SHOWN)])
+def test_scaffold_is_not_better_if_its_error_is_at_most_five_percent_smaller(
+    error: float, status: str
+) -> None:
+    assert rules.judge_error_not_better(seeds(error, None), seeds(0.005, None)).status == status
+    assert rules.judge_error_not_better(None, seeds(0.005, None)).status == rules.NOT_RUN
+
+
 def test_fastest_has_the_highest_accuracy_at_every_evaluation() -> None:
     others = {"fedavg": [0.3, 0.4], "fedavgm": [0.35, 0.42]}
     judge = rules.judge_fastest
