@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,14 @@ def test_links_of_the_summary_lead_to_headings(content: list[Section]) -> None:
     anchors = re.findall(r"\]\(#([^)]+)\)", text)
     assert len(anchors) == len(content) + 1  # and the terms
     assert set(anchors) <= headings
+
+
+def test_blocks_are_separated_by_empty_lines() -> None:
+    """Markdown shows a table, a figure or a paragraph that begins in bold only after an empty line."""
+    lines = PAGE.read_text().splitlines()
+    for before, line in pairwise(lines):
+        if line.startswith(("|", "![", "**", "<details>")) and before:
+            assert line.startswith("|") and before.startswith("|"), line
 
 
 def test_sections_are_in_the_order_of_their_numbers(content: list[Section]) -> None:
