@@ -167,18 +167,23 @@ def judge_error_not_better(scaffold: Interval | None, fedavg: Interval | None) -
     return Verdict(WEAKER if scaffold.mean >= (1 - COMPARABLE_ERROR) * fedavg.mean else NOT_SHOWN, reason)
 
 
-def judge_ease_of_tuning(good_shares: Mapping[str, float], adaptive: tuple[str, ...]) -> Verdict:
-    """Judge "easier to tune" by the shares of good trials. They have one seed."""
+def judge_ease_of_tuning(good_shares: Mapping[str, Sequence[float]], adaptive: tuple[str, ...]) -> Verdict:
+    """Judge "easier to tune" by the shares of good trials, for each seed."""
     others = ("fedavgm", "fedavg")
     if any(method not in good_shares for method in (*adaptive, *others)):
         return not_run("trials of the heat maps", 0, 1)
+    seeds = range(len(good_shares[others[0]]))
+    means = {method: sum(shares) / len(shares) for method, shares in good_shares.items()}
     reason = "Share of trials that are at least halfway from a constant prediction to the best: " + ", ".join(
-        f"{METHOD_NAMES[method]} {good_shares[method] * 100:.0f} %" for method in (*adaptive, *others)
+        f"{METHOD_NAMES[method]} {means[method] * 100:.0f} %" for method in (*adaptive, *others)
     )
-    ours, theirs = ([good_shares[m] for m in methods] for methods in (adaptive, others))
-    if min(ours) > max(theirs) and min(ours) >= MIN_GOOD_SHARE:
-        return Verdict(WEAKER, reason)
-    return Verdict(NOT_SHOWN, reason + OPPOSITE if max(ours) < min(theirs) else reason)
+    reason += f" (mean of {len(seeds)} seeds)" if len(seeds) > 1 else ""
+    ours, theirs = ([[good_shares[m][s] for m in group] for s in seeds] for group in (adaptive, others))
+    if all(min(a) > max(b) and min(a) >= MIN_GOOD_SHARE for a, b in zip(ours, theirs, strict=True)):
+        return Verdict(HOLDS if len(seeds) > 1 else WEAKER, reason)
+    if all(max(a) < min(b) for a, b in zip(ours, theirs, strict=True)):
+        return Verdict(CONTRADICTED, reason) if len(seeds) > 1 else Verdict(NOT_SHOWN, reason + OPPOSITE)
+    return Verdict(NOT_SHOWN, reason)
 
 
 def judge_good_client_rates(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from claims.best_rates import _correlation
+from claims.ease import good_shares, near_best_client_rates
 from claims.results import EntryResult
 from claims.sweeps import TAG_TAUS, TEXT_TAUS
 
@@ -106,18 +107,38 @@ def test_scaffold_with_rates_of_fedavg_supports_the_claim_weaker() -> None:
 @pytest.mark.parametrize(
     ("adaptive", "momentum", "status"),
     [
-        (0.5, 0.1, rules.WEAKER),  # one seed
-        (0.2, 0.1, rules.NOT_SHOWN),  # a fifth of the trials
-        (0.1, 0.5, rules.NOT_SHOWN),
-        (0.5, 0.5, rules.NOT_SHOWN),
-        (0.5, None, rules.NOT_RUN),
+        ([0.5], [0.1], rules.WEAKER),  # one seed
+        ([0.5, 0.4], [0.1, 0.2], rules.HOLDS),
+        ([0.5, 0.2], [0.1, 0.3], rules.NOT_SHOWN),  # only one of two seeds
+        ([0.2], [0.1], rules.NOT_SHOWN),  # a fifth of the trials
+        ([0.1], [0.5], rules.NOT_SHOWN),  # one seed contradicts nothing
+        ([0.1, 0.2], [0.5, 0.6], rules.CONTRADICTED),
+        ([0.5], [0.5], rules.NOT_SHOWN),
+        ([0.5], None, rules.NOT_RUN),
     ],
 )
 def test_easier_means_a_quarter_of_the_trials_and_more_than_other_methods(
-    adaptive: float, momentum: float | None, status: str
+    adaptive: list[float], momentum: list[float] | None, status: str
 ) -> None:
-    shares = {"fedadam": adaptive, "fedavg": 0.0} | ({} if momentum is None else {"fedavgm": momentum})
+    lowest = [0.45 if status == rules.CONTRADICTED else 0.0] * len(adaptive)
+    shares = {"fedadam": adaptive, "fedavg": lowest} | ({} if momentum is None else {"fedavgm": momentum})
     assert rules.judge_ease_of_tuning(shares, ("fedadam",)).status == status
+
+
+def test_good_client_rates_and_shares_are_counted_for_each_seed() -> None:
+    """Seed 0: best 0.9, near 0.88, halfway from 0.1 is 0.5. Seed 1: best 0.8, near 0.78, halfway 0.45."""
+    found = {
+        0: {
+            "fedadam": {1.0: {0.1: 0.9, 1.0: 0.88}, 0.1: {0.1: 0.5, 1.0: 0.2}},
+            "fedavg": {1.0: {0.1: 0.4, 1.0: 0.89}},
+        },
+        1: {
+            "fedadam": {1.0: {0.1: 0.7, 1.0: 0.8}, 0.1: {0.1: 0.0, 1.0: 0.2}},
+            "fedavg": {1.0: {0.1: 0.5, 1.0: 0.79}},
+        },
+    }
+    assert near_best_client_rates(found) == {"fedadam": {0: 2, 1: 1}, "fedavg": {0: 1, 1: 1}}
+    assert good_shares(found, 0.1) == {"fedadam": [0.75, 0.5], "fedavg": [0.5, 1.0]}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +221,7 @@ def test_missing_tau_is_not_judged() -> None:
 
 def test_one_seed_in_the_opposite_direction_is_named() -> None:
     """One seed contradicts nothing, but a reader must see the direction."""
-    shares = {"fedadam": 0.3, "fedavgm": 0.5, "fedavg": 0.4}
+    shares = {"fedadam": [0.3], "fedavgm": [0.5], "fedavg": [0.4]}
     verdicts = [
         rules.judge_ease_of_tuning(shares, ("fedadam",)),
         rules.judge_errors({"fedadam": 3.0, "fedavgm": 1.0, "fedavg": 2.0}, ("fedadam",)),
@@ -209,7 +230,7 @@ def test_one_seed_in_the_opposite_direction_is_named() -> None:
     ]
     for verdict in verdicts:
         assert verdict.status == rules.NOT_SHOWN and verdict.reason.endswith("opposite, with one seed")
-    undecided = rules.judge_ease_of_tuning(shares | {"fedadam": 0.45}, ("fedadam",))
+    undecided = rules.judge_ease_of_tuning(shares | {"fedadam": [0.45]}, ("fedadam",))
     assert undecided.status == rules.NOT_SHOWN and "opposite" not in undecided.reason
 
 
