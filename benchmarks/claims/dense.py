@@ -44,7 +44,7 @@ def at_least_as_good(results: Results) -> Section:
     characters = finished(results, r"characters/.*")
     autoencoder = finished(results, r"autoencoder/[a-z]+-\d")
     tuned = finished(results, "autoencoder/tuned/fedyogi")
-    early = {m: _first_seed(text.get(m, [])) for m in METHODS if m in text}
+    early = {m: runs for m in METHODS if (runs := _first_seed(text.get(m, [])))}
     verdicts = {
         "Shakespeare, 1,500 rounds": _judged(long),
         "Shakespeare, rounds 225 to 300": _judged(text),

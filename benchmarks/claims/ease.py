@@ -15,7 +15,7 @@ from claims.sweeps import DIGIT_GRIDS, TAG_GRIDS, Sweeps, heat_maps
 from claims.tags_plan import GRID
 from fedopt.analysis.heatmap import RateGrid, RateTrial
 from fedopt.formatting import ABSENT
-from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES
+from fedopt.reproduction.published import METHOD_NAMES
 
 # By seed and method: results by server rate and client rate. A trial that diverged has 0.
 SeedResults = Mapping[int, Mapping[str, Mapping[float, Mapping[float, float]]]]
@@ -29,10 +29,9 @@ def ease_of_tuning(results: Results) -> Section:
         found = results_by_seed({method: grid.trials for method, grid in grids.items()})
         tables[sweeps.name] = _ease_table(sweeps, grids, found)
         judged = found if sweeps.is_complete(results) else {}
-        if sweeps is DIGIT_GRIDS:
-            verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(judged)
         shares = good_shares(judged, load_baselines()[sweeps.name])
-        verdicts[f"{sweeps.data}, all settings"] = rules.judge_ease_of_tuning(shares, ADAPTIVE)
+        verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(judged)
+        verdicts[f"{sweeps.data}, all settings"] = rules.describe_good_shares(shares)
         tables[f"{sweeps.name}_seeds"] = f"mean of {len(found)} seeds" if len(found) > 1 else "one seed"
         if grids:
             label = f"{sweeps.label}, %"

@@ -68,7 +68,10 @@ def _explanations(results: Results, grids: dict[str, RateGrid]) -> dict[str, rul
         changed = {method: _variant_trials(results, name, method) for method in SLOW}
         if all(changed.values()) and all(base.values()):
             gains = [_text(_best_value(changed[m]) - _best_value(base[m])) for m in SLOW]
-            verdicts[label] = rules.Verdict(rules.MEASURED, f"FedAdam {gains[0]}, FedYogi {gains[1]} points")
+            verdicts[label] = rules.Verdict(
+                rules.MEASURED,
+                f"FedAdam {gains[0]}, FedYogi {gains[1]} points (one seed, best of four server rates)",
+            )
     return verdicts or {"all": rules.not_run("grids", 0, 1)}
 
 

@@ -161,7 +161,11 @@ def _judged(runs: Runs, paper: Mapping[str, float]) -> rules.Verdict:
     means = {m: mean_interval(runs.get(m, [])) for m in ("fedavg", "fedavgm")}
     reference = max(means, key=lambda m: mean.mean if (mean := means[m]) else 0.0)
     margins = {method: (paper[method] - paper[reference]) / 100 for method in ADAPTIVE}
-    return rules.judge_clear_margin({m: _margin(runs, m, reference) for m in ADAPTIVE}, margins, reference)
+    verdict = rules.judge_clear_margin({m: _margin(runs, m, reference) for m in ADAPTIVE}, margins, reference)
+    missing = ", ".join(METHOD_NAMES[m] for m, mean in means.items() if mean is None)
+    if not missing or verdict.status != rules.HOLDS:
+        return verdict
+    return rules.Verdict(rules.WEAKER, f"{verdict.reason}; not run: {missing}")
 
 
 def _tau_gains(results: Results) -> str:

@@ -46,7 +46,9 @@ def robustness_to_tau(results: Results) -> Section:
             if method in ("fedadam", "fedyogi") and method not in sweeps.exceptions:
                 by_tau = _best_by_tau(known, _by_result)
                 verdicts[f"{label}, all values of tau"] = rules.judge_small_differences(
-                    {tau: trial.result or 0.0 for tau, trial in by_tau.items()}, method
+                    {tau: trial.result or 0.0 for tau, trial in by_tau.items()},
+                    method,
+                    [tau for tau, trial in by_tau.items() if _is_edge(trial, known)],
                 )
         lines = {m: {t: (trial.result or 0) * 100 for t, trial in found.items()} for m, found in best.items()}
         if any(lines.values()):
@@ -62,8 +64,8 @@ def _server_rate_table(trials: Mapping[str, Sequence[RateTrial]]) -> str:
     for method, found in trials.items():
         for rate in sorted({trial.server_lr for trial in found}):
             same = [trial for trial in found if trial.server_lr == rate]
-            best, tried = _best_by_tau(same, _by_result), {log10(t.tau) for t in same if t.tau is not None}
-            cells = [_percent(best[t]) if t in best else "diverged" if t in tried else ABSENT for t in TAUS]
+            best = _best_by_tau(same, _by_result)
+            cells = [_cell(best[t]) if t in best else ABSENT for t in TAUS]
             rows.append([METHOD_NAMES[method], markdown.number(log10(rate)), *cells])
     header = ["log10 tau", "log10 server rate", *(markdown.number(tau) for tau in TAUS)]
     return markdown.table(header, rows)
@@ -74,6 +76,10 @@ def _judged_robustness(trials: Sequence[RateTrial], method: str, is_exception: b
     values = [{tau: trial.result or 0.0 for tau, trial in found.items()} for found in best]
     edges = [tau for tau, trial in best[0].items() if _is_edge(trial, trials)]
     return rules.judge_robustness(*values, edges, method, is_exception)
+
+
+def _cell(trial: RateTrial) -> str:
+    return "diverged" if trial.result is None else _percent(trial)
 
 
 def _percent(trial: RateTrial) -> str:
@@ -101,19 +107,20 @@ def _by_loss(trial: RateTrial) -> float:
 def _best_by_tau(
     trials: Sequence[RateTrial], goodness: Callable[[RateTrial], float]
 ) -> dict[float, RateTrial]:
-    """Return the best trial for each log10 of tau, without those that diverged."""
+    """Return the best trial for each log10 of tau. A trial that diverged is used if all have."""
     by_tau: dict[float, list[RateTrial]] = {}
+    done = {trial.tau for trial in trials if trial.result is not None}
     for trial in trials:
-        if trial.tau is not None and trial.result is not None:
+        if trial.tau is not None and (trial.result is not None or trial.tau not in done):
             by_tau.setdefault(log10(trial.tau), []).append(trial)
     return {tau: max(found, key=goodness) for tau, found in by_tau.items()}
 
 
 def _is_edge(trial: RateTrial, trials: Sequence[RateTrial]) -> bool:
-    """Return whether a rate of a trial is the smallest or largest of at least three with its tau."""
+    """Return whether a rate of a trial is the smallest or largest of several with its tau."""
     same = [other for other in trials if other.tau == trial.tau]
     for name in ("client_lr", "server_lr"):
         rates = {getattr(other, name) for other in same}
-        if len(rates) > 2 and getattr(trial, name) in (min(rates), max(rates)):
+        if len(rates) > 1 and getattr(trial, name) in (min(rates), max(rates)):
             return True
     return False
