@@ -199,7 +199,7 @@ def judge_good_client_rates(
     seeds = sorted(set.intersection(*(set(found) for found in counts.values())))
     reason = (
         f"Most client rates (of {total}) within {NEAR_BEST * 100:g} points of the best for one server rate, "
-        f"seeds {', '.join(map(str, seeds))}: "
+        f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}: "
     )
     reason += "; ".join(
         f"{METHOD_NAMES[m]} {', '.join(str(counts[m][s]) for s in seeds)}"
