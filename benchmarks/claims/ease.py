@@ -17,6 +17,8 @@ from fedopt.analysis.heatmap import RateGrid, RateTrial
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES
 
+OTHER_DISTANCES = (1, 2, 3, 5)  # points; those that were looked at with seed 0
+
 # By seed and method: results by server rate and client rate. A trial that diverged has 0.
 SeedResults = Mapping[int, Mapping[str, Mapping[float, Mapping[float, float]]]]
 
@@ -32,6 +34,7 @@ def ease_of_tuning(results: Results) -> Section:
         shares = good_shares(judged, load_baselines()[sweeps.name])
         verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(judged)
         verdicts[f"{sweeps.data}, all settings"] = rules.describe_good_shares(shares)
+        tables[f"{sweeps.name}_distances"] = _distance_table(found)
         tables[f"{sweeps.name}_seeds"] = f"mean of {len(found)} seeds" if len(found) > 1 else "one seed"
         if grids:
             label = f"{sweeps.label}, %"
@@ -69,14 +72,16 @@ def good_shares(found: SeedResults, constant: float) -> dict[str, list[float]]:
     return shares
 
 
-def near_best_client_rates(found: SeedResults) -> dict[str, dict[int, int]]:
+def near_best_client_rates(
+    found: SeedResults, distance: float = rules.NEAR_BEST
+) -> dict[str, dict[int, int]]:
     """Return the most client rates near the best result for one server rate, by method and seed.
 
     The best result is that of all methods with the same seed.
     """
     counts: dict[str, dict[int, int]] = {}
     for seed, methods in sorted(found.items()):
-        limit = max(value for rates in methods.values() for value in _values(rates)) - rules.NEAR_BEST
+        limit = max(value for rates in methods.values() for value in _values(rates)) - distance
         for method, rates in methods.items():
             good = [sum(v >= limit for v in by_client.values()) for by_client in rates.values()]
             counts.setdefault(method, {})[seed] = max(good)
@@ -96,6 +101,18 @@ def _ease_table(sweeps: Sweeps, grids: Mapping[str, RateGrid], found: SeedResult
     header = [f"best {sweeps.label}, %", "one server rate: client rates near the best"]
     header += ["all settings: halfway to the best, %", "one server rate: worst result, %"]
     return markdown.table(["", *header], rows) if grids else ""
+
+
+def _distance_table(found: SeedResults) -> str:
+    """Return the numbers of good client rates for other distances from the best, one for each seed."""
+    by_distance = {d: near_best_client_rates(found, d / 100) for d in OTHER_DISTANCES}
+    methods = next(iter(by_distance.values()))
+    rows = [
+        [METHOD_NAMES[m], *(", ".join(map(str, by_distance[d][m].values())) for d in OTHER_DISTANCES)]
+        for m in methods
+    ]
+    names = [f"{d} point{'s' if d > 1 else ''}" for d in OTHER_DISTANCES]
+    return markdown.table(["", *names], rows) if methods else ""
 
 
 def _judged_client_rates(found: SeedResults) -> rules.Verdict:
