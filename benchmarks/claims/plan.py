@@ -39,6 +39,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_digits(range(1, SEEDS), OPTIMIZERS),
         *_shakespeare_seeds(),
         *_later(),
+        *_reproduction(),
     ]
 
 
@@ -296,4 +297,38 @@ def _shakespeare_long() -> list[Entry]:
             f"shakespeare/{method}-0-1500", method, 0, FULL_ROUNDS, (), f"shakespeare/{method}-0"
         )
         for method in order
+    ]
+
+
+# -- the small scale of `fedopt reproduce`
+
+
+# In this order: tasks of which the claims above say little come first.
+REPRODUCED = ("so_lr", "cifar10", "so_nwp", "emnist_ae", "shakespeare", "cifar100", "emnist_cr")
+
+
+def _reproduction() -> list[Entry]:
+    """`fedopt reproduce all --scale small`, one task per command, because all of them take a night.
+
+    They share a directory, so that its page shows all tasks that have run on one machine.
+    """
+    return [
+        Entry(
+            f"reproduction/{task}",
+            (
+                "reproduce",
+                "all",
+                "--scale",
+                "small",
+                "--tasks",
+                task,
+                "--data",
+                "synthetic",
+                "--workers",
+                "2",
+            ),
+            300,
+            "reproduction",
+        )
+        for task in REPRODUCED
     ]

@@ -33,10 +33,10 @@ ESTIMATES = Path(__file__).parent / "estimates.json"
 
 
 def is_timed(result: EntryResult) -> bool:
-    """Whether the recorded CPU time covers all work: runs in one process, and sweeps with one worker."""
+    """Whether the recorded CPU time is that of the work: without workers that wait for each other."""
     words = result.command.split()
-    in_one = "serial" in words or "sweep" in words
-    return result.complete and in_one and (result.cpu_seconds or 0) > 60
+    is_measured = "serial" in words or "sweep" in words or "reproduce" in words
+    return result.complete and is_measured and (result.cpu_seconds or 0) > 60
 
 
 def store_estimates(results: Results, work: Path) -> Path:
