@@ -38,7 +38,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_centralized(),
         *_digits(range(1, SEEDS), OPTIMIZERS),
         *_shakespeare_seeds(),
-        *_later(),
+        *_later(results),
         *_reproduction(),
     ]
 
@@ -202,12 +202,14 @@ def _repeatability() -> list[Entry]:
 # -- runs that take many hours
 
 
-def _later() -> list[Entry]:
+def _later(results: Results) -> list[Entry]:
     return [
         *_autoencoder(),
         *_autoencoder_rates(),
         *_shakespeare_tau(),
         *tags_plan.synthetic("synthetic_1500", FULL_ROUNDS),
+        *tags_plan.synthetic_tuning(),
+        *tags_plan.synthetic_full_length(results),
         *_characters(),
         *_characters_decay(),
         *_shakespeare_long(),

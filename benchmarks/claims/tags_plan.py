@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.selection import best_points
 from fedopt.analysis.heatmap import log10
-from fedopt.reproduction.published import ADAPTIVE, OPTIMIZERS
+from fedopt.reproduction.published import ADAPTIVE, OPTIMIZERS, paper_settings
 
 SEEDS = 3  # of the comparisons with confidence intervals
 BEST_POINTS = 3  # of each method, that run at full length
@@ -102,20 +102,56 @@ def _full(method: str, client_lr: float, server_lr: float, tau: float | None) ->
     return Entry(f"so_lr/full/{method}_{name}", tuple(arguments), 60)
 
 
+# On the synthetic twin.
+_SYNTHETIC = {"eval.every": 50, "eval.last_every": 25, "checkpoint.every": 100, "checkpoint.keep": 1}
+
+
 def synthetic(directory: str, rounds: int) -> list[Entry]:
     """The paper's rates on the synthetic twin."""
-    settings = set_options(
-        {"eval.every": 50, "eval.last_every": 25, "checkpoint.every": 100, "checkpoint.keep": 1}
-    )
+    return [_synthetic_run(f"so_lr/{directory}/{method}", method, rounds, {}) for method in OPTIMIZERS]
+
+
+def _synthetic_run(name: str, method: str, rounds: int, rates: Mapping[str, object]) -> Entry:
+    arguments = ("run", "so_lr", "--algorithm", method, "--rounds", str(rounds), "--executor", "serial")
+    return Entry(name, (*arguments, "--seeds", f"0:{SEEDS}", *set_options({**rates, **_SYNTHETIC})), 60)
+
+
+def synthetic_tuning() -> list[Entry]:
+    """Successive halving on the synthetic twin. FedAvg and FedAvgM come first, because they are short."""
+    grid = "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-5|-3|-2"
     return [
         Entry(
-            f"so_lr/{directory}/{method}",
-            ("run", "so_lr", "--algorithm", method, "--rounds", str(rounds), "--executor", "serial")
-            + ("--seeds", f"0:{SEEDS}", *settings),
-            60,
+            f"so_lr/synthetic_tuning/{method}",
+            ("sweep", "so_lr", "--algorithm", method, "--search", "halving", "--grid", grid)
+            + ("--rounds", str(TUNING_ROUNDS), "--workers", "1", *set_options(_SYNTHETIC)),
+            120,
         )
-        for method in OPTIMIZERS
+        for method in ("fedavgm", "fedadam", "fedavg", "fedyogi", "fedadagrad")
     ]
+
+
+def synthetic_full_length(results: Results) -> list[Entry]:
+    """The best points of each method on the synthetic twin, except the paper's rates, which have run."""
+    entries = []
+    for place in range(BEST_POINTS):
+        for method in OPTIMIZERS:
+            points = best_points(results, (f"so_lr/synthetic_tuning/{method}",), method, BEST_POINTS)
+            for point in points[place : place + 1]:
+                rates = {"client": point.client_lr, "server": point.server_lr, "tau": point.tau}
+                logs = {axis: round(log10(rate), 2) for axis, rate in rates.items() if rate is not None}
+                if tuple(logs.values()) == published_point(method):
+                    continue
+                name = "_".join(f"{axis}{value:g}" for axis, value in logs.items())
+                settings = {f"{axis}.lr": rates[axis] for axis in ("client", "server")}
+                settings |= {"server.tau": point.tau} if point.tau is not None else {}
+                name = f"so_lr/synthetic_tuned/{method}_{name}"
+                entries.append(_synthetic_run(name, method, FULL_ROUNDS, settings))
+    return entries
+
+
+def published_point(method: str) -> tuple[float, ...]:
+    """Return log10 of the paper's client rate, server rate and, for adaptive methods, tau."""
+    return tuple(float(rate) for rate in paper_settings("so_lr").rates[method] if rate is not None)
 
 
 def more_points() -> list[Entry]:
