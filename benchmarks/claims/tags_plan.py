@@ -92,14 +92,19 @@ def papers_rates() -> list[Entry]:
 
 
 def _full(method: str, client_lr: float, server_lr: float, tau: float | None) -> Entry:
-    rates = {"client": client_lr, "server": server_lr, "tau": tau}
-    name = "_".join(f"{axis}{log10(rate):g}" for axis, rate in rates.items() if rate is not None)
-    settings: dict[str, object] = {"client.lr": client_lr, "server.lr": server_lr}
-    settings |= {} if tau is None else {"server.tau": tau}
+    name, settings = _rates(client_lr, server_lr, tau)
     settings |= {**_EVALUATION, "checkpoint.every": 500, "checkpoint.keep": 1}
     arguments = ["run", "so_lr", "--algorithm", method, "--rounds", str(FULL_ROUNDS), "--seeds", f"0:{SEEDS}"]
     arguments += ["--data", "data/so", "--executor", "serial", *set_options(settings)]
     return Entry(f"so_lr/full/{method}_{name}", tuple(arguments), 60)
+
+
+def _rates(client_lr: float, server_lr: float, tau: float | None) -> tuple[str, dict[str, object]]:
+    """Return the part of an entry's name that gives its rates, and the settings."""
+    rates = {"client": client_lr, "server": server_lr, "tau": tau}
+    name = "_".join(f"{axis}{log10(rate):g}" for axis, rate in rates.items() if rate is not None)
+    settings: dict[str, object] = {"client.lr": client_lr, "server.lr": server_lr}
+    return name, settings | ({} if tau is None else {"server.tau": tau})
 
 
 # On the synthetic twin.
@@ -132,26 +137,30 @@ def synthetic_tuning() -> list[Entry]:
 
 def synthetic_full_length(results: Results) -> list[Entry]:
     """The best points of each method on the synthetic twin, except the paper's rates, which have run."""
-    entries = []
-    for place in range(BEST_POINTS):
-        for method in OPTIMIZERS:
-            points = best_points(results, (f"so_lr/synthetic_tuning/{method}",), method, BEST_POINTS)
-            for point in points[place : place + 1]:
-                rates = {"client": point.client_lr, "server": point.server_lr, "tau": point.tau}
-                logs = {axis: round(log10(rate), 2) for axis, rate in rates.items() if rate is not None}
-                if tuple(logs.values()) == published_point(method):
-                    continue
-                name = "_".join(f"{axis}{value:g}" for axis, value in logs.items())
-                settings = {f"{axis}.lr": rates[axis] for axis in ("client", "server")}
-                settings |= {"server.tau": point.tau} if point.tau is not None else {}
-                name = f"so_lr/synthetic_tuned/{method}_{name}"
-                entries.append(_synthetic_run(name, method, FULL_ROUNDS, settings))
-    return entries
+    points = {method: synthetic_points(results, method) for method in OPTIMIZERS}
+    return [
+        _synthetic_run(name, method, FULL_ROUNDS, settings)
+        for place in range(BEST_POINTS)
+        for method in OPTIMIZERS
+        for name, settings in points[method][place : place + 1]
+        if name != f"so_lr/synthetic_1500/{method}"
+    ]
 
 
-def published_point(method: str) -> tuple[float, ...]:
-    """Return log10 of the paper's client rate, server rate and, for adaptive methods, tau."""
-    return tuple(float(rate) for rate in paper_settings("so_lr").rates[method] if rate is not None)
+def synthetic_points(results: Results, method: str) -> list[tuple[str, dict[str, object]]]:
+    """Return the entries and settings of the best points of the halving search, the best first."""
+    found = best_points(results, (f"so_lr/synthetic_tuning/{method}",), method, BEST_POINTS)
+    points = [_rates(trial.client_lr, trial.server_lr, trial.tau) for trial in found]
+    published = "_".join(
+        f"{axis}{rate:g}"
+        for axis, rate in zip(("client", "server", "tau"), paper_settings("so_lr").rates[method], strict=True)
+        if rate is not None
+    )
+    tuned = "so_lr/synthetic_tuned"
+    return [
+        (f"so_lr/synthetic_1500/{method}" if name == published else f"{tuned}/{method}_{name}", settings)
+        for name, settings in points
+    ]
 
 
 def more_points() -> list[Entry]:
