@@ -70,8 +70,9 @@ def run_missing(work: Path, pattern: str, log: Log) -> int:
             continue
         try:
             log(f"{entry.name}: {shlex.join(entry.command())}")
+            commit = current_commit()  # before the command: files may change while it runs
             attempt = execute(entry, work)
-            collect(entry, work, attempt)
+            collect(entry, work, attempt, commit)
             failures += attempt.code != 0
             log(f"{entry.name}: {attempt.outcome}, {attempt.cpu_seconds:.0f} s of CPU time")
         finally:

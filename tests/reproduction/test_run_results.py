@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from reproduction_runs import cells_of, content_of, make_reader, write_run
 
+from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.reproduction.artifacts.tuning import best_server_rates
 from fedopt.reproduction.plan import PlannedRun
 from fedopt.reproduction.results import RunReader
+from fedopt.reproduction.scales import SMALL
 
 CR = "emnist_cr"
 STATES = {"failed": "1 of 4 failed", "damaged": "1 of 4 damaged", "running": "1 of 4 to run"}
@@ -30,6 +33,20 @@ def test_sweep_has_no_best_run_before_all_runs_have_results(tmp_path: Path) -> N
     write_run(reader, runs[3], None, status="diverged")
     reader.clear()
     assert reader.best(runs).value == 1.0
+
+
+def test_short_run_has_the_mean_of_its_last_tenth(tmp_path: Path) -> None:
+    """Metric and training loss of 30 rounds: the last three count, not the start of training."""
+    reader = make_reader(tmp_path, CR, scale=SMALL)
+    run = reader.plan.published(CR, "fedavg")
+    metrics = write_run(reader, run) / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for line in lines:
+        value = {28: 0.6, 29: 0.7, 30: 0.8}.get(line["round"], 0.1)
+        line.update({"loss": value} if line["split"] == "train" else {"accuracy": value})
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert reader.value(run, TRAIN_LOSS).value == pytest.approx(0.7)
+    assert reader.value(run).value == pytest.approx(0.8)  # evaluated every 10 rounds
 
 
 @pytest.mark.parametrize("state", STATES)

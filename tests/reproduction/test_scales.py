@@ -26,7 +26,7 @@ from fedopt.reproduction.scales import PAPER, SCALES, SMALL, SMOKE, Reproduction
         (SMALL, "decay every 10 rounds instead of 500, which gives the paper's 3 levels"),
         (SMALL, "on 1,000 (CIFAR-10), 1,000 (CIFAR-100), 2,000 (other tasks) test examples"),
         (SMALL, "first 100 writers"),
-        (SMOKE, "Means over the last 100 rounds are means over all rounds."),
+        (SMALL, "means over the last tenth of the rounds instead of the last 100"),
         (PAPER, "every 50 rounds and every 10 of the last 100; the paper's code does it every round"),
         (replace(SMALL, decay_rounds=20), "every 20 rounds"),
         (replace(SMALL, writers=7), "first 7 writers"),
@@ -47,7 +47,6 @@ def test_scale_of_one_task_has_the_same_runs(scale: ReproductionScale, task: str
 def test_texts_name_only_the_selected_tasks() -> None:
     """SO LR has 100 rounds, CIFAR-10 has 4."""
     assert SMALL.restrict(["so_lr"]).title == "scale: small, 100 rounds"
-    assert SMALL.restrict(["cifar10"]).averaged_rounds == "all 4 rounds"
     assert SMALL.restrict(["so_lr", "cifar10"]).title == SMALL.title
     assert "4 rounds instead of 4,000." in SMALL.restrict(["cifar10"]).reductions
     assert SMALL.restrict(["so_lr"]).task_rounds("cifar10") == 4
@@ -76,7 +75,17 @@ def test_decay_has_the_papers_three_levels(scale: ReproductionScale) -> None:
 
 @pytest.mark.parametrize(
     ("scale", "rounds"),
-    [(PAPER, "the last 100 rounds"), (SMALL, "all 4 to 100 rounds"), (SMOKE, "all 3 rounds")],
+    [(PAPER, "the last 100 rounds"), (SMALL, "the last tenth of the rounds")],
 )
 def test_averaged_rounds(scale: ReproductionScale, rounds: str) -> None:
     assert scale.averaged_rounds == rounds
+
+
+@pytest.mark.parametrize(
+    ("scale", "rounds", "last"), [(PAPER, 1500, 100), (PAPER, 4000, 100), (SMALL, 100, 10), (SMALL, 4, 1)]
+)
+def test_short_runs_are_averaged_over_their_last_tenth(
+    scale: ReproductionScale, rounds: int, last: int
+) -> None:
+    """With 100 rounds the paper's mean would be one over the whole training."""
+    assert scale.last_rounds(rounds) == last

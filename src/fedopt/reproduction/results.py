@@ -12,7 +12,7 @@ from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.analysis.seeds import confidence_interval
 from fedopt.errors import UserError
 from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.runs.records import LAST_ROUNDS, RunRecord, number
+from fedopt.runs.records import RunRecord, number
 from fedopt.tasks import TASKS
 from fedopt.tuning.scores import lower_is_better, score
 from fedopt.tuning.trials import Trial, is_finished, make_trial, read_trial
@@ -75,12 +75,17 @@ class RunReader:
         record = self.record(run)
         return run in self.damaged if record is None else is_finished(record, run.settings["rounds"])
 
-    def value(self, run: PlannedRun, select: str = "", last: int = LAST_ROUNDS) -> RunValue:
-        """Return the mean of `select`, by default the task's metric, over the `last` rounds."""
+    def value(self, run: PlannedRun, select: str = "", last: int = 0) -> RunValue:
+        """Return the mean of `select`, by default the task's metric, over the `last` rounds.
+
+        With 0, the scale determines how many rounds these are.
+        """
         record = self.record(run)
         if record is None:
             return self._missing(run)
-        value = score(record, select or TASKS[run.task].metric, run.settings["rounds"], last)
+        rounds = run.settings["rounds"]
+        last = last or self.plan.scale.last_rounds(rounds)
+        value = score(record, select or TASKS[run.task].metric, rounds, last)
         state = NO_SPACE if run in self.without_space else _state(record)
         return RunValue(run, value, state if value is None else "", record.path)
 
@@ -104,7 +109,7 @@ class RunReader:
             return RunValue(run, None, "damaged", self.trial(run).path)
         return RunValue(run, None)
 
-    def best(self, runs: Sequence[PlannedRun], select: str = TRAIN_LOSS, last: int = LAST_ROUNDS) -> RunValue:
+    def best(self, runs: Sequence[PlannedRun], select: str = TRAIN_LOSS, last: int = 0) -> RunValue:
         """Select the best of `runs` by `select`. The result has the value that it was selected by.
 
         Without a result of every run there is no best one, because a missing run could be better. The state

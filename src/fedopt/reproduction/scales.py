@@ -63,9 +63,7 @@ class ReproductionScale:
     @property
     def averaged_rounds(self) -> str:
         """The rounds over which our final numbers are means."""
-        if self.rounds is None or max(map(self.task_rounds, self.tasks)) > LAST_ROUNDS:
-            return f"the last {LAST_ROUNDS} rounds"
-        return f"all {self._round_range} rounds"
+        return f"the last {LAST_ROUNDS} rounds" if self.rounds is None else "the last tenth of the rounds"
 
     @property
     def _round_range(self) -> str:
@@ -82,6 +80,13 @@ class ReproductionScale:
 
     def task_rounds(self, task: str) -> int:
         return self.costly_rounds.get(task) or self.rounds or paper_settings(task).rounds
+
+    def last_rounds(self, rounds: int) -> int:
+        """Return the number of last rounds over which our numbers of a run with `rounds` rounds are means.
+
+        In short runs, the paper's 100 rounds would include the start of training.
+        """
+        return LAST_ROUNDS if self.rounds is None else max(1, rounds // 10)
 
     def task_cohort(self, task: str) -> int:
         return self.cohort or paper_settings(task).clients_per_round
@@ -144,8 +149,10 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
             if t in scale.tasks and n < most
         ]:
             yield f"Tasks with long steps have fewer rounds: {', '.join(parts)}."
-        if most <= LAST_ROUNDS:
-            yield f"Means over the last {LAST_ROUNDS} rounds are means over all rounds."
+        yield (
+            "Our numbers, and the training loss that selects rates, are means over the last tenth of the "
+            f"rounds instead of the last {LAST_ROUNDS}."
+        )
     if scale.cohort is not None:
         others: dict[int, list[str]] = {}
         for task, paper in papers.items():

@@ -33,8 +33,8 @@ from fedopt.runs.records import number
 from fedopt.tasks import TASKS
 
 SELECTION = (
-    "Ours: the run of the sweep with the smallest mean training loss over the last 100 rounds. Differences "
-    "are in log10. The steps of the paper's grid are 0.5 for rates and 1 for tau."
+    "Ours: the run of the sweep with the smallest mean training loss over {rounds}. Differences are in "
+    "log10. The steps of the paper's grid are 0.5 for rates and 1 for tau."
 )
 OMITTED = "omitted"
 MIN_CHANGE = 0.1  # of the initial validation loss; runs below it count as untrained
@@ -82,7 +82,9 @@ def _best_values(
                 )
                 for axis in axes
             ]
-    table = ComparisonTable(title, tuple(cells), "task", SELECTION)
+    table = ComparisonTable(
+        title, tuple(cells), "task", SELECTION.format(rounds=reader.plan.scale.averaged_rounds)
+    )
     return comparison_content(reader.plan, table, figure_title)
 
 
