@@ -66,7 +66,7 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
         summary=_summary(content),
         opposite=_opposite(content),
         times=times_table(results),
-        small_scale=small_scale_table(),
+        small_scale=small_scale_table(results),
         small_scale_cpu=small_scale_cpu(),
         small_scale_hours=small_scale_total(),
         tuning_rounds=TUNING_ROUNDS,

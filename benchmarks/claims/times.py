@@ -47,9 +47,9 @@ def store_estimates(results: Results, work: Path) -> Path:
     times, cpu = measure_step_times(TASK_NAMES), this_cpu_type()
     entries = dict(_load_estimates()["entries"])
     for result in results.values():
-        is_estimated = is_timed(result) and result.done and result.done[0].info["task"] in times
+        is_estimated = is_timed(result) and result.records and result.records[0].info["task"] in times
         if is_estimated and result.cpu_type == cpu:
-            seconds = [estimate_seconds(record, times[record.info["task"]], work) for record in result.done]
+            seconds = [estimate_seconds(r, times[r.info["task"]], work) for r in result.records]
             entries[result.name] = round(sum(seconds), 1)
     document = {
         "entries": dict(sorted(entries.items())),
@@ -70,7 +70,7 @@ def small_scale_hours(times: Mapping[str, StepTimes]) -> dict[str, tuple[int, fl
 
 
 def small_scale_total() -> str:
-    """Return the hours that `fedopt reproduce all --scale small` takes on two cores."""
+    """Return the estimated hours of `fedopt reproduce all --scale small` on two cores."""
     return f"{sum(hours for _, hours in _load_estimates()['reproduce_small'].values()) / 2:.1f}"
 
 
@@ -79,12 +79,20 @@ def small_scale_cpu() -> str:
     return str(_load_estimates()["cpu"])
 
 
-def small_scale_table() -> str:
-    """Return the table of core hours of `fedopt reproduce all --scale small`."""
+def small_scale_table(results: Results) -> str:
+    """Return the estimated core hours of `fedopt reproduce all --scale small`, and those of finished tasks."""
     hours = _load_estimates()["reproduce_small"]
-    rows = [[f"`{task}`", str(runs), f"{value:.1f}"] for task, (runs, value) in hours.items()]
+    rows = []
+    for task, (runs, estimate) in hours.items():
+        result = results.get(f"reproduction/{task}")
+        is_known = result is not None and result.complete and result.cpu_type == small_scale_cpu()
+        actual = (result.cpu_seconds or 0.0) / 3600 if result and is_known else None
+        rows.append(
+            [f"`{task}`", str(runs), f"{estimate:.1f}", ABSENT if actual is None else f"{actual:.1f}"]
+        )
     totals = [sum(values) for values in zip(*hours.values(), strict=True)]
-    return table(["task", "runs", "core hours"], [*rows, ["all", str(totals[0]), f"{totals[1]:.1f}"]])
+    rows.append(["all", str(totals[0]), f"{totals[1]:.1f}", ABSENT])
+    return table(["task", "runs", "estimate, core hours", "actual, core hours"], rows)
 
 
 def _load_estimates() -> dict[str, Any]:
@@ -93,7 +101,10 @@ def _load_estimates() -> dict[str, Any]:
 
 
 def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
-    """Estimate the CPU time of a run as `fedopt reproduce list` does, from the sizes of its clients."""
+    """Estimate the CPU time of a run as `fedopt reproduce list` does, from the sizes of its clients.
+
+    A run that has diverged or was stopped by a search has fewer rounds than planned.
+    """
     config, source = record.config, record.config["data.source"]
     federation = TASKS[record.info["task"]].federation(
         source if source == "synthetic" else str(work / source)
@@ -102,9 +113,10 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
     if record.info["algorithm"] == "centralized":
         sizes = sizes.sum(keepdims=True)  # one client with all examples
     steps = float(np.ceil(sizes / config["client.batch_size"]).mean()) * config.get("client.epochs", 1)
-    rounds, clients = config["rounds"], config["rounds"] * config["clients_per_round"]
+    clients = record.rounds * config["clients_per_round"]
     evaluations = sum(
-        is_evaluated(t, rounds, config["eval.every"], config["eval.last_every"]) for t in range(rounds + 1)
+        is_evaluated(t, config["rounds"], config["eval.every"], config["eval.last_every"])
+        for t in range(record.rounds + 1)
     )
     examples = evaluations * (config["eval.sample"] or int(federation.test.sizes.sum()))
     return run_estimate(times, record.info["algorithm"], clients, steps, examples)
@@ -135,7 +147,7 @@ def _times_row(
     group: tuple[str, str], entries: Sequence[EntryResult], estimates: Mapping[str, float]
 ) -> list[str]:
     """Add up the times of some entries. There is a ratio if all of them have an estimate."""
-    records = [record for entry in entries for record in entry.done]
+    records = [record for entry in entries for record in entry.records]
     actual = sum(entry.cpu_seconds or 0.0 for entry in entries)
     row = [f"`{group[0]}`", group[1], str(len(entries)), str(len(records))]
     row += [f"{sum(r.rounds for r in records):,}", f"{actual / 60:.0f}"]

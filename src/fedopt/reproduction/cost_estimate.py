@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -36,11 +36,10 @@ from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
 STARTUP_SECONDS = 0.6  # of a run, before its first and after its last round
-_TIMED_STEPS = 2  # after one step of warm-up
+_TIMED_STEPS = 2
 _MANY_STEPS, _LONG_STEP = 10, 0.1  # steps that show what SCAFFOLD adds to each; fewer if one takes this long
 _REPEATS, _REPEAT_SECONDS = 4, 1.0  # of a measurement: at least two, then more within this time
 _TIMED_CLIENTS = 3  # generating all clients of a task would take seconds
-_TIMED_EXAMPLES = 20  # of the evaluation
 _SAME_MODEL = {"cifar10": "cifar100"}  # ResNet-18 takes the longest to time
 # Vectors in a checkpoint: the model and the state of the server optimizer.
 _CHECKPOINT_VECTORS = {**dict.fromkeys(ADAPTIVE, 3), "fedavgm": 2, SCAFFOLD: 2}
@@ -77,41 +76,43 @@ def measure_step_times(
 
 
 def _measure(task: str) -> StepTimes:
-    def train(steps: int, algorithm: str = "fedavg") -> tuple[Worker, float]:
-        settings = {"data.clients": _TIMED_CLIENTS, "client.steps": steps, "clients_per_round": 1}
-        problem = build_problem(TASKS[task], resolve(TASKS[task], algorithm, settings))
-        worker, sent = Worker(problem, federation, sample), problem.algorithm().sends
-        vectors = tuple(x if name == "x" else torch.zeros_like(x) for name in sent)
-        start = time.process_time()
-        _, returned = worker.run(ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0), vectors, None)
-        if kept := problem.algorithm().keeps:
-            with suppress(OSError, DiskError), TemporaryDirectory() as directory:  # the disk may be full
-                DiskTable(Path(directory), kept, 0).write(0, 0, returned[-len(kept) :])
-        return worker, time.process_time() - start
-
     problem = build_problem(TASKS[task], resolve(TASKS[task], "fedavg", {"data.clients": _TIMED_CLIENTS}))
     federation = problem.federation()
-    test = federation.test
-    examples = min(_TIMED_EXAMPLES, int(test.sizes.sum()))
-    sample, x = fixed_sample(test, examples), initial_vector(problem)
+    examples = min(EVAL_BATCH, int(federation.test.sizes.sum()))
+    sample, x = fixed_sample(federation.test, examples), initial_vector(problem)
+
+    def client(steps: int, algorithm: str = "fedavg") -> float:
+        settings = {"data.clients": _TIMED_CLIENTS, "client.steps": steps, "clients_per_round": 1}
+        problem = build_problem(TASKS[task], resolve(TASKS[task], algorithm, settings))
+        worker, kept = Worker(problem, federation, sample), problem.algorithm().keeps
+        vectors = tuple(x if name == "x" else torch.zeros_like(x) for name in problem.algorithm().sends)
+        job = ClientJob(Round(0, 1e-3, 1.0, 1, _TIMED_CLIENTS), 0)
+
+        def train() -> None:
+            _, returned = worker.run(job, vectors, None)
+            if kept:
+                with suppress(OSError, DiskError), TemporaryDirectory() as directory:  # it may be full
+                    DiskTable(Path(directory), kept, 0).write(0, 0, returned[-len(kept) :])
+
+        return _fastest(train)
+
     with single_thread():
-        train(1)
-        worker, seconds = train(_TIMED_STEPS)
-        start = time.process_time()
-        worker.run(SampleJob(0, examples), (x,), None)
-        evaluation = (time.process_time() - start) * EVAL_BATCH / examples
-        step = seconds / _TIMED_STEPS
+        worker = Worker(problem, federation, sample)
+        evaluation = _fastest(lambda: worker.run(SampleJob(0, examples), (x,), None)) * EVAL_BATCH / examples
+        step = client(_TIMED_STEPS) / _TIMED_STEPS
         many = _MANY_STEPS if step < _LONG_STEP else _TIMED_STEPS
-        one, more = (_fastest(partial(train, n, SCAFFOLD)) - n * step for n in (1, many))
+        one, more = (client(n, SCAFFOLD) - n * step for n in (1, many))
         added_step = max(0.0, (more - one) / (many - 1))
         return StepTimes(step, evaluation, len(x), added_step, max(0.0, one - added_step))
 
 
-def _fastest(train: Callable[[], tuple[Worker, float]]) -> float:
-    """Return the smallest of several times. Single ones vary by a factor of 5, because memory is new."""
-    times = [train()[1], train()[1]]
-    while len(times) < _REPEATS and sum(times) < _REPEAT_SECONDS:
-        times.append(train()[1])
+def _fastest(work: Callable[[], object]) -> float:
+    """Return the smallest CPU time of several repetitions. The first ones take longer: memory is new."""
+    times: list[float] = []
+    while len(times) < 2 or (len(times) < _REPEATS and sum(times) < _REPEAT_SECONDS):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
     return min(times)
 
 
