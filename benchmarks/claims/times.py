@@ -80,7 +80,7 @@ def small_scale_cpu() -> str:
 
 
 def small_scale_table(results: Results) -> str:
-    """Return the estimated core hours of `fedopt reproduce all --scale small`, and those of tasks that ran."""
+    """Return the estimated core hours of `fedopt reproduce all --scale small`, and of tasks that ran."""
     hours = _load_estimates()["reproduce_small"]
     rows = []
     for task, (runs, estimate) in hours.items():
