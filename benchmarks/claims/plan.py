@@ -312,7 +312,7 @@ REPRODUCED = ("so_lr", "cifar10", "so_nwp", "emnist_ae", "shakespeare", "cifar10
 def _reproduction() -> list[Entry]:
     """`fedopt reproduce all --scale small`, one task per command, because all of them take a night.
 
-    They share a directory, so that its page shows all tasks that have run on one machine.
+    They share a directory, so that `fedopt reproduce all` can make one page of all tasks at the end.
     """
     return [
         Entry(

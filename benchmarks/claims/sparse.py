@@ -75,6 +75,9 @@ def clear_margin(results: Results) -> Section:
         {
             "margins": markdown.table(header, rows),
             "synthetic": _synthetic_table({"300": synthetic, "1,500": long}, tuned),
+            "tuned_over_published": _margins_text({**tuned, "fedavgm": long.get("fedavgm", [])}, "fedavgm"),
+            "tuned_losses": _changes_text(tuned, long),
+            "long_over_momentum": _margins_text(long, "fedavgm"),
             "points": _points_table(results),
             "recalls": ", ".join(
                 f"{METHOD_NAMES[m]} {markdown.value_text(mean_interval(runs), METRIC)}"
@@ -192,6 +195,16 @@ def _margins_text(runs: Runs, reference: str) -> str:
     """Return the differences of the adaptive methods from another method."""
     methods = [method for method in ADAPTIVE if method != reference]
     return ", ".join(f"{METHOD_NAMES[m]} {_margin_text(runs, m, reference)}" for m in methods)
+
+
+def _changes_text(tuned: Runs, published: Runs) -> str:
+    """Return what our rates change for FedAvg and FedAvgM, compared with the paper's; "" if unknown."""
+    gaps = {m: difference(tuned.get(m, []), published.get(m, [])) for m in ("fedavg", "fedavgm")}
+    if None in gaps.values():
+        return ""
+    return " and ".join(
+        f"{markdown.difference_text(gap, METRIC)} ({METHOD_NAMES[m]})" for m, gap in gaps.items()
+    )
 
 
 def _judged(runs: Runs, paper: Mapping[str, float]) -> rules.Verdict:
