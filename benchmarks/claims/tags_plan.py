@@ -122,7 +122,7 @@ def _synthetic_run(name: str, method: str, rounds: int, rates: Mapping[str, obje
 
 
 def synthetic_tuning() -> list[Entry]:
-    """Successive halving on the synthetic twin. FedAvg and FedAvgM come first, because they are short."""
+    """Successive halving on the synthetic twin."""
     grid = "client_lr=1:3:0.5, server_lr=-1.5:1:0.5, tau=-5|-3|-2"
     return [
         Entry(

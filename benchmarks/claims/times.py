@@ -33,7 +33,7 @@ ESTIMATES = Path(__file__).parent / "estimates.json"
 
 
 def is_timed(result: EntryResult) -> bool:
-    """Whether the recorded CPU time is that of the work: without workers that wait for each other."""
+    """Whether the CPU time was recorded for runs that use one process each."""
     words = result.command.split()
     is_measured = "serial" in words or "sweep" in words or "reproduce" in words
     return result.complete and is_measured and (result.cpu_seconds or 0) > 60
