@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -51,6 +52,7 @@ def main() -> int:
 
         return 1 if run_on_this_cpu(options.work, options.only, _log) else 0
     if options.command == "run":
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # handled as Ctrl+C
         return 1 if run_missing(options.work, options.only, _log) else 0
     results = load_results()
     entries = [e for e in plan_entries(results) if re.search(options.only, e.name)]
@@ -76,4 +78,7 @@ def _log(message: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -312,25 +312,10 @@ REPRODUCED = ("so_lr", "cifar10", "so_nwp", "emnist_ae", "shakespeare", "cifar10
 def _reproduction() -> list[Entry]:
     """`fedopt reproduce all --scale small`, one task per command, because all of them take a night.
 
-    They share a directory, so that `fedopt reproduce all` can make one page of all tasks at the end.
+    They share a directory. The last command finds all runs done there, and writes the page of all tasks.
     """
-    return [
-        Entry(
-            f"reproduction/{task}",
-            (
-                "reproduce",
-                "all",
-                "--scale",
-                "small",
-                "--tasks",
-                task,
-                "--data",
-                "synthetic",
-                "--workers",
-                "2",
-            ),
-            300,
-            "reproduction",
-        )
-        for task in REPRODUCED
+    options = ("reproduce", "all", "--scale", "small", "--data", "synthetic", "--workers", "2")
+    by_task = [
+        Entry(f"reproduction/{task}", (*options, "--tasks", task), 300, "reproduction") for task in REPRODUCED
     ]
+    return [*by_task, Entry("reproduction/all", options, 300, "reproduction")]

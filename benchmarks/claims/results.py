@@ -1,7 +1,7 @@
 """Compact results of runs: extracted from run directories, stored as JSON, read back as records.
 
-The records have the type that `fedopt.analysis` works on. Evaluations are complete. Training lines are
-averaged over intervals that end at evaluations and at the rungs of successive halving.
+The records have the type that `fedopt.analysis` works on. Evaluations are complete. Training lines of long
+runs are averaged over intervals that end at evaluations and at the rungs of successive halving.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from fedopt.tuning.searches import REDUCTION
 RESULTS = Path(__file__).parent / "results"
 RESULTS_BY_CPU = Path(__file__).parent / "results_by_cpu"  # of the same entries on another CPU type
 DIGITS = 7  # significant digits of stored numbers
+SHORT = 100  # rounds of a run whose training lines are all stored
 _INFO_KEYS = ("task", "algorithm", "seed", "rounds", "status", "data", "metric", "better", "started")
 _RESULT_KEYS = ("train_loss", "last", "value", "params", "x_sha256", "seconds", "rejected", "rounds_done")
-_SEGMENT_KEYS = ("torch", "numpy", "python", "cpu", "processor")
+_SEGMENT_KEYS = ("fedopt", "torch", "numpy", "python", "cpu", "processor")
 
 
 class EntryResult(NamedTuple):
@@ -93,7 +94,7 @@ def read_records(directory: Path) -> list[RunRecord]:
 
 
 def compact_record(record: RunRecord, directory: Path) -> RunRecord:
-    """Return a record with few training lines, rounded numbers and a relative path."""
+    """Return a record with rounded numbers, a relative path and, of a long run, few training lines."""
     info = {key: record.info[key] for key in (*_INFO_KEYS, *_RESULT_KEYS) if key in record.info}
     segments = [{key: s[key] for key in _SEGMENT_KEYS if key in s} for s in record.info["segments"]]
     info["machine"] = segments[-1]
@@ -103,6 +104,8 @@ def compact_record(record: RunRecord, directory: Path) -> RunRecord:
         _rounded({k: v for k, v in line.items() if k not in ("seconds", "split")}) for line in record.test
     ]
     ends = {line["round"] for line in test} | {record.rounds, *halving_rungs(record.rounds)}
+    if record.rounds <= SHORT:
+        ends = set(range(1, record.rounds + 1))
     train = [_rounded(line) for line in _average_intervals(record.train, sorted(ends))]
     return RunRecord(record.path.relative_to(directory), _rounded(info), flatten(record.config), train, test)
 

@@ -2,7 +2,8 @@
 
 Several runners may work on one directory, for example one per core: an entry that another runner has locked
 is skipped. An interrupted entry is resumed by the same command. Limits count CPU time, so a paused runner
-loses nothing.
+loses nothing. Ctrl+C and SIGTERM end the command and store the runs that it has completed. A reproduction
+continues after them on any machine; other commands need the checkpoints in their directories.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import os
 import re
 import resource
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGXCPU
 from typing import IO, NamedTuple
 
 import torch
@@ -25,6 +26,7 @@ import torch
 import fedopt
 from claims.entry import IMPORTS, Entry
 from claims.plan import plan_entries
+from claims.restore import ENDED, restore_runs
 from claims.results import (
     EntryResult,
     cpu_type,
@@ -52,7 +54,15 @@ class Attempt(NamedTuple):
     def outcome(self) -> str:
         if self.code == 0:
             return "done"
-        return "CPU time limit" if self.code == -SIGXCPU else f"exit code {self.code}"
+        return "CPU time limit" if self.code == -signal.SIGXCPU else f"exit code {self.code}"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl+C or SIGTERM has ended a command."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__()
+        self.attempt = attempt
 
 
 def run_missing(work: Path, pattern: str, log: Log) -> int:
@@ -71,7 +81,14 @@ def run_missing(work: Path, pattern: str, log: Log) -> int:
         try:
             log(f"{entry.name}: {shlex.join(entry.command())}")
             commit = current_commit()  # before the command: files may change while it runs
-            attempt = execute(entry, work)
+            if restored := restore_stored_runs(entry, work):
+                log(f"{entry.name}: {restored} runs restored from stored results")
+            try:
+                attempt = execute(entry, work)
+            except Interrupted as interruption:
+                collect(entry, work, interruption.attempt, commit)
+                log(f"{entry.name}: interrupted; its ended runs are stored")
+                raise
             collect(entry, work, attempt, commit)
             failures += attempt.code != 0
             log(f"{entry.name}: {attempt.outcome}, {attempt.cpu_seconds:.0f} s of CPU time")
@@ -115,6 +132,15 @@ def lock_entry(out: str, work: Path) -> int | None:
     return None
 
 
+def restore_stored_runs(entry: Entry, work: Path) -> int:
+    """Restore the runs of a reproduction that are stored but not in its directory. Return their number."""
+    if entry.arguments[0] != "reproduce":
+        return 0
+    results = load_results()
+    sharing = [e for e in plan_entries(results) if e.out == entry.out and e.name in results]
+    return sum(restore_runs(results[e.name], work / e.out) for e in sharing)
+
+
 def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
     """Run the command of an entry with its limit of CPU time. Its output is appended to a log file."""
     log_file = _log_file(entry, work)
@@ -125,13 +151,16 @@ def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
             _kill_at_round(_start(entry, work, out, output), work / (out or entry.out), entry.kill_at)
         process = _start(entry, work, out, output)
         try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            process.wait()  # it has received the signal too and writes a checkpoint
-            raise
+            return Attempt(process.wait(), _used_since(before))
+        except KeyboardInterrupt as interruption:
+            process.terminate()  # it writes a checkpoint
+            raise Interrupted(Attempt(process.wait(), _used_since(before))) from interruption
+
+
+def _used_since(before: resource.struct_rusage) -> float:
+    """Return the CPU time of processes that ended after `before` was read."""
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Attempt(code, round(used, 1))
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
 
 
 def _log_file(entry: Entry, work: Path) -> Path:
@@ -142,7 +171,14 @@ def _start(entry: Entry, work: Path, out: str, output: IO[bytes]) -> subprocess.
     command = [str(PROGRAM), *entry.command(out)[1:]]
     paths = [str(TASKS_PATH), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
-    process = subprocess.Popen(command, cwd=work, stdout=output, stderr=output, env=environment)
+    process = subprocess.Popen(
+        command,
+        cwd=work,
+        stdout=output,
+        stderr=output,
+        env=environment,
+        start_new_session=True,  # Ctrl+C reaches the runner only, which forwards it once
+    )
     seconds = int(entry.cpu_minutes * 60)
     resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds + 60))
     return process
@@ -163,8 +199,9 @@ def _kill_at_round(process: subprocess.Popen[bytes], directory: Path, round: int
 def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "") -> EntryResult:
     """Store the result of an entry from its directory.
 
-    `attempt` is None for runs that were executed elsewhere: they are complete if all of them are done. Runs
-    that another entry with the same directory has stored are left out.
+    `attempt` is None for runs that were executed elsewhere: they are complete if all of them are done, except
+    those of a reproduction, which may have runs that have not started. Runs that another entry with the same
+    directory has stored are left out.
     """
     results = load_results()
     sharing = [e for e in plan_entries(results) if e.out == entry.out and e.name != entry.name]
@@ -187,9 +224,11 @@ def make_result(
 ) -> EntryResult:
     """Return the result of an entry from its own or another directory."""
     records = read_records(work / (out or entry.out))
-    ended = bool(records) and all(record.status in ("done", "diverged") for record in records)
+    ended = bool(records) and all(record.status in ENDED for record in records)
+    command_name = entry.arguments[0]
     # A run that diverges is a result, although its exit code is not 0.
-    complete = (attempt.code == 0 if attempt else ended) or (entry.arguments[0] == "run" and ended)
+    complete = attempt.code == 0 if attempt else ended and command_name != "reproduce"
+    complete = complete or (command_name == "run" and ended)
     command = shlex.join(entry.command(out))
     seconds = attempt.cpu_seconds if attempt else None
     return EntryResult(entry.name, command, [commit or current_commit()], complete, seconds, records)
