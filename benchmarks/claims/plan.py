@@ -34,10 +34,12 @@ def plan_entries(results: Results) -> list[Entry]:
         *writers_plan.tuning_entries(),
         *writers_plan.full_length_entries(results),
         *tags_plan.full_length(results, range(1, BEST_POINTS)),
-        *_decay(),
+        *_decay((0,)),
         *_centralized(),
         *_digits(range(1, SEEDS), OPTIMIZERS),
         *_shakespeare_seeds(),
+        *_autoencoder_seeds(),
+        *_decay(range(1, SEEDS)),
         *_later(results),
         *_reproduction(),
     ]
@@ -112,9 +114,13 @@ _DIGITS_DECAY = {"client.schedule": "staircase", "client.decay_rounds": 70}
 _CHARACTERS_DECAY = {"client.schedule": "staircase", "client.decay_rounds": 100}
 
 
-def _decay() -> list[Entry]:
+def _decay(seeds: Iterable[int]) -> list[Entry]:
     """The runs of `_digits` with decay."""
-    return [_digits_run(f"decay/digits/{method}-0", method, 200, _DIGITS_DECAY) for method in OPTIMIZERS]
+    return [
+        _digits_run(f"decay/digits/{method}-{seed}", method, 200, _DIGITS_DECAY, seed)
+        for seed in seeds
+        for method in OPTIMIZERS
+    ]
 
 
 def _centralized() -> list[Entry]:
@@ -216,8 +222,11 @@ def _later(results: Results) -> list[Entry]:
     ]
 
 
+_AUTOENCODER = {"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000}
+
+
 def _autoencoder() -> list[Entry]:
-    settings = set_options({"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000})
+    settings = set_options(_AUTOENCODER)
     names = {f"autoencoder/{method}-0": (method, []) for method in METHODS}
     # The best server rate of `_autoencoder_rates`.
     names |= {"autoencoder/tuned/fedyogi": ("fedyogi", ["--set", "server.lr=0.01"])}
@@ -229,6 +238,21 @@ def _autoencoder() -> list[Entry]:
             240,
         )
         for name, (method, rates) in names.items()
+    ]
+
+
+def _autoencoder_seeds() -> list[Entry]:
+    """More seeds of the methods that are compared, for 300 of the 1,000 rounds."""
+    settings = set_options(_AUTOENCODER)
+    return [
+        Entry(
+            f"autoencoder/seeds/{method}-{seed}",
+            ("run", "emnist_ae", "--algorithm", method, "--rounds", "300", "--seed", str(seed))
+            + ("--data", "data/digits", "--executor", "serial", *settings),
+            60,
+        )
+        for seed in range(1, SEEDS)
+        for method in ("fedyogi", "fedadam", "fedavgm", "fedavg")
     ]
 
 

@@ -42,6 +42,7 @@ def tuning_entries() -> list[Entry]:
         *(_sweep(f"writers/grid/{method}", method, grid, GRID_ROUNDS) for method in OPTIMIZERS),
         *(_sweep(f"writers/grid_seeds/{m}", m, grid, GRID_ROUNDS, more_seeds) for m in OPTIMIZERS),
         *(_sweep(f"writers/tau/{method}", method, taus, GRID_ROUNDS) for method in ADAPTIVE),
+        *(_sweep(f"writers/tau_seeds/{m}", m, taus, GRID_ROUNDS, more_seeds) for m in ADAPTIVE),
     ]
 
 
