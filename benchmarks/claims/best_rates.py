@@ -9,7 +9,7 @@ from itertools import permutations
 import numpy as np
 from scipy.stats import rankdata
 
-from claims import figures, markdown, rules
+from claims import figures, markdown, rules, tuning_rules
 from claims.baselines import load_baselines
 from claims.results import Results
 from claims.section import Section
@@ -60,15 +60,16 @@ def _judged_stability(
     known = {method: line for method, line in lines.items() if line and DIGIT_GRIDS.is_complete(results)}
     spans = {method: max(line.values()) - min(line.values()) for method, line in known.items()}
     at_edge = [method for method, line in known.items() if _count_edges(line, grids[method])]
-    return rules.judge_stability(spans, at_edge, ADAPTIVE)
+    correlations = {method: _correlation(known.get(method, {})) for method in ADAPTIVE}
+    return tuning_rules.judge_stability(spans, at_edge, correlations)
 
 
 def _judged(sweeps: Sweeps, results: Results, method: str) -> rules.Verdict:
     grid = heat_maps(sweeps, results).get(method)
     if grid is None or not sweeps.is_complete(results):
-        return rules.judge_inverse_relation(None, "", method)
+        return tuning_rules.judge_inverse_relation(None, "", method)
     line = _best_server_rates(grid)
-    return rules.judge_inverse_relation(_correlation(line), _obstacle(sweeps, line, grid), method)
+    return tuning_rules.judge_inverse_relation(_correlation(line), _obstacle(sweeps, line, grid), method)
 
 
 def _rates_table(lines: dict[str, dict[float, float]]) -> str:
@@ -112,17 +113,17 @@ def _has_trained(record: RunRecord) -> bool:
     return len(losses) > 1 and abs(losses[-1] - losses[0]) > MIN_CHANGE * losses[0]
 
 
-def _correlation(line: dict[float, float]) -> rules.Correlation | None:
+def _correlation(line: dict[float, float]) -> tuning_rules.Correlation | None:
     """Return Spearman's rank correlation with its exact probability; None for fewer than three rates."""
     if len(line) < 3:
         return None
     clients, servers = list(line), list(line.values())
     if len(set(servers)) < 2:
-        return rules.Correlation(0.0, 1.0, len(line))
+        return tuning_rules.Correlation(0.0, 1.0, len(line))
     value = _spearman(clients, servers)
     orders = [_spearman(clients, order) for order in permutations(servers)]
     share = sum(order <= value + 1e-9 for order in orders) / len(orders)
-    return rules.Correlation(value, share, len(line))
+    return tuning_rules.Correlation(value, share, len(line))
 
 
 def _spearman(a: Sequence[float], b: Sequence[float]) -> float:

@@ -22,8 +22,8 @@ def decay(results: Results) -> Section:
     constant, decayed = (finished(results, f"writers/seeds/{name}/[a-z]+") for name in SCHEDULES)
     by_rate = _centralized(results)
     central = max(by_rate.values(), key=lambda mean: mean.mean, default=None)
-    short_constant = finished(results, r"digits/[a-z]+-0")
-    short_decayed = finished(results, r"decay/digits/[a-z]+-0")
+    short_constant = finished(results, r"digits/[a-z]+-\d")
+    short_decayed = finished(results, r"decay/digits/[a-z]+-\d")
     short_central = [
         mean_interval(finished(results, f"decay/centralized/{name}").get("centralized", []), "last")
         for name in SCHEDULES
@@ -57,7 +57,7 @@ def decay(results: Results) -> Section:
         "Decay of the client rate helps and approaches centralized training",
         tables,
         verdicts,
-        r"^decay/|^(digits|characters)/fed[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
+        r"^decay/|^digits/fed[a-z]+-\d|^characters/fed[a-z]+-0|^writers/(constant|decay|seeds|centralized)",
         curve_figure(
             "decay", "Real digits, small network", panels, None, dict.fromkeys(panels, Axis(93, 98, line))
         ),
@@ -103,10 +103,16 @@ def _ranges(constant: Runs, decayed: Runs, central: Interval | None) -> dict[str
     means = [mean for m in OPTIMIZERS if (mean := mean_interval(constant.get(m, [])))]
     leads = [central.mean - mean.mean for mean in means]
     return {
-        "largest_gain": f"{markdown.difference_text(gains[best], 'accuracy')} points ({METHOD_NAMES[best]})",
+        "largest_gain": f"{_two_digits(gains[best])} points ({METHOD_NAMES[best]})",
         "widths": f"± {min(widths) * 100:.1f} to ± {max(widths) * 100:.1f}",
         "lead": f"{min(leads) * 100:.1f} to {max(leads) * 100:.1f}",
     }
+
+
+def _two_digits(gain: Interval) -> str:
+    """Format a gain in points with two digits: with one, an interval may seem to contain 0."""
+    width = "" if gain.half_width is None else f" ± {gain.half_width * 100:.2f}"
+    return f"{gain.mean * 100:+.2f}{width}".replace("-", "−")
 
 
 def _writers_table(results: Results, constant: Runs, decayed: Runs, central: Interval | None) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 
 from matplotlib.figure import Figure
 
-from claims import figures, markdown, rules
+from claims import figures, markdown, rules, tuning_rules
 from claims.baselines import load_baselines
 from claims.results import Results
 from claims.section import Section
@@ -17,7 +17,7 @@ from fedopt.analysis.heatmap import RateGrid, RateTrial
 from fedopt.formatting import ABSENT
 from fedopt.reproduction.published import METHOD_NAMES
 
-OTHER_DISTANCES = (1, 2, 3, 5)  # points; those that were looked at with seed 0
+DISTANCES = (1, 2, 3, 5)  # points; all that were looked at with seed 0
 
 # By seed and method: results by server rate and client rate. A trial that diverged has 0.
 SeedResults = Mapping[int, Mapping[str, Mapping[float, Mapping[float, float]]]]
@@ -33,7 +33,7 @@ def ease_of_tuning(results: Results) -> Section:
         judged = found if sweeps.is_complete(results) else {}
         shares = good_shares(judged, load_baselines()[sweeps.name])
         verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(judged)
-        verdicts[f"{sweeps.data}, all settings"] = rules.describe_good_shares(shares)
+        verdicts[f"{sweeps.data}, all settings"] = tuning_rules.describe_good_shares(shares)
         tables[f"{sweeps.name}_distances"] = _distance_table(found)
         tables[f"{sweeps.name}_seeds"] = f"mean of {len(found)} seeds" if len(found) > 1 else "one seed"
         if grids:
@@ -104,21 +104,22 @@ def _ease_table(sweeps: Sweeps, grids: Mapping[str, RateGrid], found: SeedResult
 
 
 def _distance_table(found: SeedResults) -> str:
-    """Return the numbers of good client rates for other distances from the best, one for each seed."""
-    by_distance = {d: near_best_client_rates(found, d / 100) for d in OTHER_DISTANCES}
+    """Return the numbers of good client rates for all distances from the best, one for each seed."""
+    by_distance = {d: near_best_client_rates(found, d / 100) for d in DISTANCES}
     methods = next(iter(by_distance.values()))
     rows = [
-        [METHOD_NAMES[m], *(", ".join(map(str, by_distance[d][m].values())) for d in OTHER_DISTANCES)]
+        [METHOD_NAMES[m], *(", ".join(map(str, by_distance[d][m].values())) for d in DISTANCES)]
         for m in methods
     ]
-    names = [f"{d} point{'s' if d > 1 else ''}" for d in OTHER_DISTANCES]
+    names = [f"{d} point{'s' if d > 1 else ''}" for d in DISTANCES]
     return markdown.table(["", *names], rows) if methods else ""
 
 
 def _judged_client_rates(found: SeedResults) -> rules.Verdict:
     """Judge how many client rates are good for one server rate, by seed."""
     total = len({c for methods in found.values() for r in methods.values() for s in r.values() for c in s})
-    return rules.judge_good_client_rates(near_best_client_rates(found), total, ("fedadam", "fedyogi"))
+    by_distance = {d / 100: near_best_client_rates(found, d / 100) for d in DISTANCES}
+    return tuning_rules.judge_good_client_rates(by_distance, total, ("fedadam", "fedyogi"))
 
 
 def worst_with_one_server_rate(grid: RateGrid) -> float:

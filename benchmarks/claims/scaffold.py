@@ -36,7 +36,7 @@ def scaffold(results: Results) -> Section:
         ["Shakespeare, 1,119 roles, 300 rounds", *_row(text), ABSENT],
         ["Shakespeare, 1,119 roles, 1,500 rounds", *_row(long_text), ABSENT],
         ["characters, synthetic, 300 rounds, FedAvg's rates", *_row(characters), ABSENT],
-        ["digits, 539 writers, small network, 1,500 rounds", *_row(writers), ABSENT],
+        ["digits, 539 writers, small network, 1,500 rounds", *_row(writers), _rates(writers)],
         ["digits, 539 writers, 200 rounds, FedAvg's rates", *_row(digits, "last", diverged), ABSENT],
         [
             "digits, 539 writers, 200 rounds, smaller client rate for SCAFFOLD",

@@ -29,6 +29,7 @@ def slow_starters(results: Results) -> Section:
     """Test five explanations on real questions."""
     grids = method_grids(joined_records(results, (*GRIDS, *MORE_POINTS, TAU)))
     tables = {
+        "gaps": _gap_table(results, grids),
         "length": _length_table(results, grids),
         "variants": _variants_table(results, grids),
         "halving": _halving_table(grids),
@@ -57,7 +58,7 @@ def _explanations(results: Results, grids: dict[str, RateGrid]) -> dict[str, rul
             f"FedAdam and FedYogi − FedAdagrad: {texts[0]} and {texts[1]} points at round 150, "
             f"{texts[2]} and {texts[3]} points in the last 100 of 1,500 rounds ({SEEDS} seeds)",
         )
-    by_tau = {m: [_value_with_tau(grids, m, tau) for tau in (HEAT_MAP_TAU, 1e-5)] for m in SLOW}
+    by_tau = {m: [_value_at_150(grids, m, SEARCHED[m][0], tau) for tau in (-3, -5)] for m in SLOW}
     if all(value is not None for values in by_tau.values() for value in values):
         gains = [_text((small or 0.0) - (large or 0.0)) for large, small in by_tau.values()]
         verdicts["tau = 1e-5 instead of 1e-3"] = rules.Verdict(
@@ -75,15 +76,36 @@ def _explanations(results: Results, grids: dict[str, RateGrid]) -> dict[str, rul
     return verdicts or {"all": rules.not_run("grids", 0, 1)}
 
 
+SEARCHED = {"fedadagrad": (0.5, -4), "fedadam": (-0.5, -3), "fedyogi": (-0.5, -3)}  # by the earlier search
+
+
+def _gap_table(results: Results, grids: dict[str, RateGrid]) -> str:
+    """Return the gap to FedAdagrad with the settings of the earlier search, with a smaller tau, and later."""
+    adagrad = _value_at_150(grids, "fedadagrad", *SEARCHED["fedadagrad"])
+    rows = []
+    for label, tau in (("selected by the earlier search, tau = 1e-3", -3), ("the same with tau = 1e-5", -5)):
+        values = [_value_at_150(grids, m, SEARCHED[m][0], tau) for m in SLOW]
+        cells = [ABSENT if v is None or adagrad is None else _text(v - adagrad) for v in values]
+        rows.append([label, "150", "1", *cells])
+    long = {m: best_full_runs(results, m) for m in ("fedadagrad", *SLOW)}
+    early = [paired_difference(values_at(long[m], 150), values_at(long["fedadagrad"], 150)) for m in SLOW]
+    late = [difference(long[m], long["fedadagrad"]) for m in SLOW]
+    label = "selected after 1,500 rounds, tau = 1e-5"
+    for rounds, gaps in (("150", early), ("1,400 to 1,500", late)):
+        rows.append([label, rounds, str(SEEDS), *(markdown.difference_text(g, "recall_at_5") for g in gaps)])
+    header = ["settings", "round", "seeds", *(f"{METHOD_NAMES[m]} − FedAdagrad" for m in SLOW)]
+    return markdown.table(header, rows)
+
+
+def _value_at_150(grids: dict[str, RateGrid], method: str, server: float, tau: float) -> float | None:
+    """Return the result at round 150 with the paper's client rate."""
+    trials = grids[method].trials if method in grids else ()
+    found = [t for t in trials if t.point == f"client_lr=2 server_lr={server:g} tau={tau:g}"]
+    return value_at(found[0].group.records[0], 150) if found else None
+
+
 def _text(gain: float) -> str:
     return markdown.difference_text(Interval(gain, None, 1), "recall_at_5")
-
-
-def _value_with_tau(grids: dict[str, RateGrid], method: str, tau: float) -> float | None:
-    """Return the result at round 150 with the paper's client rate and server rate."""
-    trials = grids[method].trials if method in grids else ()
-    found = [t for t in trials if t.point == f"client_lr=2 server_lr=-0.5 tau={log10(tau):g}"]
-    return value_at(found[0].group.records[0], 150) if found else None
 
 
 def _default_trials(grids: dict[str, RateGrid], method: str) -> list[RateTrial]:

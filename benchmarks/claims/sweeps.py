@@ -27,6 +27,7 @@ class Sweeps(NamedTuple):
     optional: tuple[str, ...] = ()
     points: Collection[tuple[float, float]] = ()  # log10 rates that ran with every tau; (): all trials
     exceptions: Collection[str] = ()  # methods for which the paper does not claim robustness to tau
+    all_taus: Collection[str] = ("fedadam", "fedyogi")  # for which it claims small differences among all tau
     uses_last: bool = False  # the last evaluation instead of the mean over the last 100 rounds
 
     @property
@@ -58,10 +59,12 @@ TAG_TAUS = Sweeps(
     (TAU, f"{TAU}_clients", *GRIDS),
     points=list(product((1.0, 2.0, 3.0), (-1.0, -0.5, 0.0, 0.5, 1.0))),
     exceptions=("fedadam", "fedyogi"),
+    all_taus=("fedadagrad",),
 )
 DIGIT_TAUS = Sweeps(
     *_DIGITS,
     (*(f"writers/tau/{method}" for method in ADAPTIVE), *_DIGIT_GRIDS),
+    tuple(f"writers/{name}/{method}" for method in ADAPTIVE for name in ("tau_seeds", "grid_seeds")),
     points=list(product((-1.5, -1.0, -0.5), (-2.5, -2.0, -1.5, -1.0, -0.5, 0.0))),
 )
 # The runs have 100 rounds, so the mean over the last 100 would measure the start of training.

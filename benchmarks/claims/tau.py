@@ -8,17 +8,16 @@ from math import inf
 
 from matplotlib.figure import Figure
 
-from claims import figures, markdown, rules
+from claims import figures, markdown, rules, tuning_rules
 from claims.results import Results
-from claims.section import Section
+from claims.section import Section, seed_values
 from claims.sweeps import DIGIT_TAUS, TAG_TAUS, TEXT_TAUS, Sweeps
 from claims.tags_plan import TAU
+from claims.tuning_rules import TAUS
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.formatting import ABSENT
 from fedopt.reproduction import plotting
 from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES
-
-TAUS = (-5.0, -4.0, -3.0, -2.0, -1.0)
 
 
 def robustness_to_tau(results: Results) -> Section:
@@ -29,7 +28,7 @@ def robustness_to_tau(results: Results) -> Section:
         trials = {m: _common_trials(sweeps, grids[m]) for m in ADAPTIVE if m in grids}
         best = {m: _best_by_tau(found, _by_result) for m, found in trials.items()}
         if not best:
-            tables[sweeps.name] = tables[f"{sweeps.name}_rates"] = ""
+            tables |= {f"{sweeps.name}{part}": "" for part in ("", "_rates", "_seeds")}
             verdicts[sweeps.data] = rules.not_run("values of tau", 0, len(TAUS))
             continue
         rows = [
@@ -42,14 +41,17 @@ def robustness_to_tau(results: Results) -> Section:
         for method in ADAPTIVE:
             label = f"{sweeps.data}, {METHOD_NAMES[method]}"
             known = trials.get(method, []) if sweeps.is_complete(results, method) else []
-            verdicts[label] = _judged_robustness(known, method, method in sweeps.exceptions)
-            if method in ("fedadam", "fedyogi") and method not in sweeps.exceptions:
-                by_tau = _best_by_tau(known, _by_result)
-                verdicts[f"{label}, all values of tau"] = rules.judge_small_differences(
-                    {tau: trial.result or 0.0 for tau, trial in by_tau.items()},
-                    method,
-                    [tau for tau, trial in by_tau.items() if _is_edge(trial, known)],
+            selected = [_best_by_tau(known, goodness) for goodness in (_by_result, _by_loss)]
+            by_result, by_loss = ({t: _seeds(trial) for t, trial in found.items()} for found in selected)
+            edges = [tau for tau, trial in selected[0].items() if _is_edge(trial, known)]
+            is_exception = method in sweeps.exceptions
+            verdicts[label] = tuning_rules.judge_robustness(by_result, by_loss, edges, method, is_exception)
+            if method in sweeps.all_taus:
+                verdicts[f"{label}, all values of tau"] = tuning_rules.judge_small_differences(
+                    by_result, by_loss, method, edges
                 )
+        seeds = {len(trial.group.records) for found in best.values() for trial in found.values()}
+        tables[f"{sweeps.name}_seeds"] = "one seed" if seeds == {1} else f"mean of {max(seeds)} seeds"
         lines = {m: {t: (trial.result or 0) * 100 for t, trial in found.items()} for m, found in best.items()}
         if any(lines.values()):
             title, labels = f"{sweeps.title}: best result for each tau", (plotting.TAU, f"{sweeps.label}, %")
@@ -71,11 +73,10 @@ def _server_rate_table(trials: Mapping[str, Sequence[RateTrial]]) -> str:
     return markdown.table(header, rows)
 
 
-def _judged_robustness(trials: Sequence[RateTrial], method: str, is_exception: bool) -> rules.Verdict:
-    best = [_best_by_tau(trials, goodness) for goodness in (_by_result, _by_loss)]
-    values = [{tau: trial.result or 0.0 for tau, trial in found.items()} for found in best]
-    edges = [tau for tau, trial in best[0].items() if _is_edge(trial, trials)]
-    return rules.judge_robustness(*values, edges, method, is_exception)
+def _seeds(trial: RateTrial) -> dict[int, float]:
+    """Return the result of each seed. A trial that diverged has 0."""
+    seeds = trial.group.seeds
+    return dict.fromkeys(seeds, 0.0) if trial.result is None else seed_values(trial.group.records)
 
 
 def _cell(trial: RateTrial) -> str:

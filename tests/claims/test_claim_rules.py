@@ -12,9 +12,10 @@ from claims.scaffold import _is_lost
 from claims.sweeps import TAG_TAUS, TEXT_TAUS
 from claims.tau import _best_by_tau, _by_result
 
-from claims import rules
+from claims import rules, tuning_rules
 from fedopt.analysis.heatmap import RateTrial
 from fedopt.analysis.seeds import Interval, SeedGroup
+from fedopt.reproduction.published import ADAPTIVE
 from fedopt.runs.records import RunRecord
 
 PAPER = {"fedadagrad": 0.371, "fedadam": 0.358, "fedyogi": 0.359}
@@ -77,7 +78,15 @@ def test_comparison_with_a_diverged_run_counts_as_a_difference() -> None:
 def test_stable_rates_span_half_of_the_range_of_others(fedyogi: float | None, status: str) -> None:
     spans = {"fedadagrad": 0.0, "fedadam": 0.5, "fedyogi": fedyogi, "fedavgm": 2.0, "fedavg": 2.5}
     known = {method: span for method, span in spans.items() if span is not None}
-    assert rules.judge_stability(known, (), ("fedadagrad", "fedadam", "fedyogi")).status == status
+    unrelated = dict.fromkeys(ADAPTIVE, tuning_rules.Correlation(-0.3, 0.3, 5))
+    assert tuning_rules.judge_stability(known, (), unrelated).status == status
+
+
+def test_rates_with_an_inverse_relation_are_not_stable() -> None:
+    spans = {**dict.fromkeys(ADAPTIVE, 0.5), "fedavgm": 2.0, "fedavg": 2.5}
+    related = {m: tuning_rules.Correlation(-0.9, 0.05 if m == "fedadam" else 0.3, 5) for m in ADAPTIVE}
+    verdict = tuning_rules.judge_stability(spans, (), related)
+    assert verdict.status == rules.NOT_SHOWN and "FedAdam −0.90, p = 0.050" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -140,24 +149,94 @@ def test_good_client_rates_and_shares_are_counted_for_each_seed() -> None:
 def test_many_good_client_rates_are_judged_by_new_seeds(fedyogi: dict[int, int], status: str) -> None:
     counts = {"fedadam": {0: 4, 1: 5, 2: 5}, "fedyogi": fedyogi, "fedavgm": {0: 3, 1: 3, 2: 3}}
     counts["fedavg"] = {0: 2, 1: 2, 2: 2}
-    verdict = rules.judge_good_client_rates(counts, 5, ("fedadam", "fedyogi"))
+    by_distance = {rules.NEAR_BEST: counts}
+    verdict = tuning_rules.judge_good_client_rates(by_distance, 5, ("fedadam", "fedyogi"))
     assert verdict.status == status and "FedAvgM 3" in verdict.reason
     del counts["fedavg"]
-    assert rules.judge_good_client_rates(counts, 5, ("fedadam", "fedyogi")).status == rules.NOT_RUN
+    verdict = tuning_rules.judge_good_client_rates(by_distance, 5, ("fedadam", "fedyogi"))
+    assert verdict.status == rules.NOT_RUN
+
+
+def test_a_verdict_that_depends_on_the_distance_holds_weaker() -> None:
+    ahead = {"fedadam": {0: 4, 1: 4, 2: 4}, "fedavgm": {0: 3, 1: 3, 2: 3}, "fedavg": {0: 2, 1: 2, 2: 2}}
+    equal = {**ahead, "fedavgm": ahead["fedadam"]}
+    judge = tuning_rules.judge_good_client_rates
+    assert judge({rules.NEAR_BEST: ahead, 0.01: ahead}, 5, ("fedadam",)).status == rules.HOLDS
+    verdict = judge({rules.NEAR_BEST: ahead, 0.03: equal}, 5, ("fedadam",))
+    assert verdict.status == rules.WEAKER and "(3: not shown here)" in verdict.reason
+    assert judge({rules.NEAR_BEST: equal, 0.03: ahead}, 5, ("fedadam",)).status == rules.NOT_SHOWN
 
 
 def test_fewer_good_client_rates_in_every_new_seed_contradict() -> None:
     counts = {"fedadam": {0: 5, 1: 1, 2: 1}, "fedavgm": {0: 1, 1: 2, 2: 3}, "fedavg": {0: 1, 1: 4, 2: 4}}
-    assert rules.judge_good_client_rates(counts, 5, ("fedadam",)).status == rules.CONTRADICTED
+    verdict = tuning_rules.judge_good_client_rates({rules.NEAR_BEST: counts}, 5, ("fedadam",))
+    assert verdict.status == rules.CONTRADICTED
 
 
-@pytest.mark.parametrize(("worst", "status"), [(0.96, rules.WEAKER), (0.94, rules.NOT_SHOWN)])
-def test_small_differences_among_all_values_of_tau(worst: float, status: str) -> None:
-    values = {-5.0: 1.0, -4.0: 1.0, -3.0: 1.0, -2.0: 0.99, -1.0: worst}
-    verdict = rules.judge_small_differences(values, "fedadam")
-    assert verdict.status == status and "The worst tau (1e-1)" in verdict.reason
-    del values[-2.0]
-    assert rules.judge_small_differences(values, "fedadam").status == rules.NOT_RUN
+def values_by_tau(at_1e3: float, others: float = 0.5, seeds: int = 1) -> dict[float, dict[int, float]]:
+    """Return results by log10 of tau and seed. The best one is 1.0, at tau = 1e-5."""
+    values = {-5.0: 1.0, -4.0: others, -3.0: at_1e3, -2.0: others, -1.0: others}
+    return {tau: dict.fromkeys(range(seeds), value) for tau, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("by_result", "by_loss", "status"),
+    [(0.96, 0.97, rules.WEAKER), (0.94, 0.97, rules.NOT_SHOWN), (0.96, 0.94, rules.NOT_SHOWN)],
+)
+def test_small_differences_among_all_values_of_tau_for_both_selections(
+    by_result: float, by_loss: float, status: str
+) -> None:
+    values = [values_by_tau(worst, 1.0) for worst in (by_result, by_loss)]
+    verdict = tuning_rules.judge_small_differences(*values, "fedadam")
+    assert verdict.status == status and "The worst tau (1e-3)" in verdict.reason
+    del values[0][-2.0]
+    assert tuning_rules.judge_small_differences(*values, "fedadam").status == rules.NOT_RUN
+
+
+@pytest.mark.parametrize(
+    ("share", "at_edge", "status"),
+    [
+        (0.96, [], rules.HOLDS),
+        (0.96, [-1.0], rules.WEAKER),
+        (0.94, [], rules.CONTRADICTED),
+        (0.94, [-1.0], rules.NOT_SHOWN),
+    ],
+)
+def test_several_seeds_decide_unless_best_rates_are_at_the_edge(
+    share: float, at_edge: list[float], status: str
+) -> None:
+    values = values_by_tau(share, 1.0, seeds=3)
+    assert tuning_rules.judge_robustness(values, values, at_edge, "fedadam").status == status
+    assert tuning_rules.judge_small_differences(values, values, "fedadam", at_edge).status == status
+
+
+def test_share_of_tau_is_paired_by_seed() -> None:
+    """Seeds with results 0.5 and 1.0 have the same share, so its interval has no width."""
+    values = {
+        tau: {0: 0.5 * share, 1: share}
+        for tau, share in zip(tuning_rules.TAUS, (1, 1, 0.96, 1, 1), strict=True)
+    }
+    verdict = tuning_rules.judge_robustness(values, values, [], "fedadam")
+    assert verdict.status == rules.HOLDS and "96.0 ± 0.0 % of the best tau" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("ratio", "width", "status"),
+    [
+        (0.9, 0.1, rules.HOLDS),
+        (1.0, 0.1, rules.WEAKER),  # the interval includes 1.05
+        (0.9, None, rules.WEAKER),
+        (1.2, 0.1, rules.CONTRADICTED),
+        (1.2, 0.2, rules.NOT_SHOWN),
+        (1.2, None, rules.NOT_SHOWN),
+    ],
+)
+def test_ratios_of_errors_over_seeds(ratio: float, width: float | None, status: str) -> None:
+    interval = Interval(ratio, width, 1 if width is None else 3)
+    verdict = rules.judge_error_ratios({"fedadam": interval}, "fedavgm", "at round 300")
+    assert verdict.status == status and "times the error of FedAvgM at round 300" in verdict.reason
+    missing = {"fedadam": interval, "fedyogi": None}
+    assert rules.judge_error_ratios(missing, "fedavgm", "").status == rules.NOT_RUN
 
 
 @pytest.mark.parametrize(("error", "status"), [(0.0048, rules.WEAKER), (0.0047, rules.NOT_SHOWN)])
@@ -178,10 +257,6 @@ def test_fastest_has_the_highest_accuracy_at_every_evaluation() -> None:
     assert judge(others, "fedadagrad").status == rules.NOT_RUN
 
 
-def values_by_tau(at_1e3: float) -> dict[float, float]:
-    return {-5.0: 1.0, -4.0: 0.5, -3.0: at_1e3, -2.0: 0.5, -1.0: 0.5}
-
-
 @pytest.mark.parametrize(
     ("by_result", "by_loss", "status"),
     [(0.96, 0.97, rules.WEAKER), (0.92, 0.97, rules.NOT_SHOWN), (0.96, 0.93, rules.NOT_SHOWN)],
@@ -189,7 +264,9 @@ def values_by_tau(at_1e3: float) -> dict[float, float]:
 def test_robust_means_95_percent_of_the_best_tau_for_both_selections(
     by_result: float, by_loss: float, status: str
 ) -> None:
-    verdict = rules.judge_robustness(values_by_tau(by_result), values_by_tau(by_loss), [-1.0], "fedadam")
+    verdict = tuning_rules.judge_robustness(
+        values_by_tau(by_result), values_by_tau(by_loss), [-1.0], "fedadam"
+    )
     assert verdict.status == status
     assert f"{by_result * 100:.1f} % of the best tau (1e-5: 100.0 %)" in verdict.reason
     assert f"{by_loss * 100:.1f} % with the rates of the smallest training loss" in verdict.reason
@@ -197,14 +274,14 @@ def test_robust_means_95_percent_of_the_best_tau_for_both_selections(
 
 
 def test_exception_of_the_paper_is_measured() -> None:
-    verdict = rules.judge_robustness(values_by_tau(0.5), values_by_tau(0.5), [], "fedadam", True)
+    verdict = tuning_rules.judge_robustness(values_by_tau(0.5), values_by_tau(0.5), [], "fedadam", True)
     assert verdict.status == rules.MEASURED and "the worst tau has 50.0 %" in verdict.reason
 
 
 def test_missing_tau_is_not_judged() -> None:
     known = values_by_tau(1.0)
     del known[-2.0]
-    assert rules.judge_robustness(known, known, [], "fedadam").status == rules.NOT_RUN
+    assert tuning_rules.judge_robustness(known, known, [], "fedadam").status == rules.NOT_RUN
 
 
 def test_one_seed_in_the_opposite_direction_is_named() -> None:
@@ -230,9 +307,9 @@ def test_one_seed_in_the_opposite_direction_is_named() -> None:
 def test_inverse_relation_needs_a_strong_correlation_and_rates_that_decide(
     probability: float, obstacle: str, status: str
 ) -> None:
-    correlation = rules.Correlation(-0.9, probability, 6)
-    assert rules.judge_inverse_relation(correlation, obstacle, "fedadam").status == status
-    assert rules.judge_inverse_relation(None, "", "fedadam").status == rules.NOT_RUN
+    correlation = tuning_rules.Correlation(-0.9, probability, 6)
+    assert tuning_rules.judge_inverse_relation(correlation, obstacle, "fedadam").status == status
+    assert tuning_rules.judge_inverse_relation(None, "", "fedadam").status == rules.NOT_RUN
 
 
 def test_probability_of_a_rank_correlation_counts_all_orders() -> None:

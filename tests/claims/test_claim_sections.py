@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from claims.decay import _centralized
 from claims.page import _opposite
 from claims.results import EntryResult, load_results
 from claims.section import Section
-from claims.sparse import _judged
+from claims.sparse import _judged, _synthetic_points
 from claims.sweeps import TEXT_TAUS
 
 from claims import rules
@@ -31,19 +32,39 @@ def runs(*values: float, **config: object) -> list[RunRecord]:
 
 
 ADAPTIVE = {method: runs(0.60, 0.62, 0.61) for method in ("fedadagrad", "fedadam", "fedyogi")}
-PAPER = {"fedadagrad": 67.1, "fedadam": 65.8, "fedyogi": 65.9, "fedavgm": 36.9, "fedavg": 30.0}
 
 
-@pytest.mark.parametrize(("momentum", "reference"), [(0.3, "FedAvgM"), (0.1, "FedAvg")])
-def test_margin_is_judged_against_the_better_of_two_methods(momentum: float, reference: str) -> None:
+@pytest.mark.parametrize(
+    ("momentum", "reference", "paper"),
+    # FedAdagrad has 67.1 on validation data and 66.8 on the test set.
+    [(0.3, "FedAvgM", "+30.2 (test +20.3)"), (0.1, "FedAvg", "+37.1 (test +26.2)")],
+)
+def test_margin_is_judged_against_the_better_of_two_methods(
+    momentum: float, reference: str, paper: str
+) -> None:
     others = {"fedavg": runs(0.20, 0.21, 0.20), "fedavgm": runs(momentum, momentum, momentum)}
-    verdict = _judged({**ADAPTIVE, **others}, PAPER)
+    verdict = _judged({**ADAPTIVE, **others})
     assert verdict.status == rules.HOLDS and verdict.reason.startswith(f"Against {reference}:")
+    assert f"paper {paper}; FedAdam" in verdict.reason
 
 
 def test_margin_without_one_of_the_two_methods_holds_weaker() -> None:
-    verdict = _judged({**ADAPTIVE, "fedavg": runs(0.20, 0.21, 0.20)}, PAPER)
+    verdict = _judged({**ADAPTIVE, "fedavg": runs(0.20, 0.21, 0.20)})
     assert verdict.status == rules.WEAKER and verdict.reason.endswith("not run: FedAvgM")
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedavgm", "fedadam"])
+def test_rates_on_synthetic_tags_are_selected_among_the_papers_too(method: str) -> None:
+    """A search after 300 rounds selects rates of FedAvg that are worse than the paper's after 1,500."""
+    results = load_results()
+    points = _synthetic_points(results, method)
+    losses = [fmean(record.info["train_loss"] for record in point.done) for point in points]
+    assert losses == sorted(losses)
+    published = f"so_lr/synthetic_1500/{method}"
+    assert published in [point.name for point in points]
+    assert (points[0].name == published) == (method != "fedadam")
+    del results[points[-1].name]
+    assert _synthetic_points(results, method) == []  # the missing one could be better
 
 
 def test_centralized_training_has_one_mean_for_each_rate() -> None:
