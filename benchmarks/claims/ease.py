@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 
 from matplotlib.figure import Figure
 
@@ -14,9 +15,10 @@ from claims.section import Section
 from claims.sweeps import DIGIT_GRIDS, TAG_GRIDS, Sweeps, heat_maps
 from claims.tags_plan import GRID
 from fedopt.analysis.heatmap import RateGrid, RateTrial
-from fedopt.formatting import ABSENT
+from fedopt.formatting import ABSENT, count_noun
 from fedopt.reproduction.published import METHOD_NAMES
 
+MEAN = -1  # takes the place of a seed
 DISTANCES = (1, 2, 3, 5)  # points; all that were looked at with seed 0
 
 # By seed and method: results by server rate and client rate. A trial that diverged has 0.
@@ -34,12 +36,15 @@ def ease_of_tuning(results: Results) -> Section:
         shares = good_shares(judged, load_baselines()[sweeps.name])
         verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(judged)
         verdicts[f"{sweeps.data}, all settings"] = tuning_rules.describe_good_shares(shares)
+        tables[f"{sweeps.name}_mean"] = mean_counts(found)
         tables[f"{sweeps.name}_distances"] = _distance_table(found)
         tables[f"{sweeps.name}_seeds"] = f"mean of {len(found)} seeds" if len(found) > 1 else "one seed"
         if grids:
             label = f"{sweeps.label}, %"
             title = f"{sweeps.title}: {sweeps.label} by client rate and server rate"
-            drawn[f"tuning_{sweeps.name}"] = partial(figures.draw_heat_maps, title, grids, label)
+            drawn[f"tuning_{sweeps.name}"] = partial(
+                figures.draw_heat_maps, title, grids, label, rules.NEAR_BEST
+            )
     return Section(
         "tuning", "Adaptive methods are easier to tune", tables, verdicts, f"^{GRID}|^writers/grid", drawn
     )
@@ -55,6 +60,28 @@ def results_by_seed(trials: Mapping[str, Sequence[RateTrial]]) -> SeedResults:
                 rates = found.setdefault(record.info["seed"], {}).setdefault(method, {})
                 rates.setdefault(trial.server_lr, {})[trial.client_lr] = value or 0.0
     return found
+
+
+def mean_of_seeds(found: SeedResults) -> SeedResults:
+    """Return the mean results over seeds, as if they were one seed."""
+    seeds = list(found.values())
+    return {
+        MEAN: {
+            method: {
+                server: {
+                    client: fmean(seed[method][server][client] for seed in seeds) for client in by_client
+                }
+                for server, by_client in rates.items()
+            }
+            for method, rates in seeds[0].items()
+        }
+    }
+
+
+def mean_counts(found: SeedResults) -> str:
+    """Return the most client rates near the best for one server rate, of the means over seeds."""
+    counts = near_best_client_rates(mean_of_seeds(found)) if found else {}
+    return ", ".join(f"{METHOD_NAMES[method]} {by_seed[MEAN]}" for method, by_seed in counts.items())
 
 
 def _values(rates: Mapping[float, Mapping[float, float]]) -> list[float]:
@@ -111,15 +138,25 @@ def _distance_table(found: SeedResults) -> str:
         [METHOD_NAMES[m], *(", ".join(map(str, by_distance[d][m].values())) for d in DISTANCES)]
         for m in methods
     ]
-    names = [f"{d} point{'s' if d > 1 else ''}" for d in DISTANCES]
-    return markdown.table(["", *names], rows) if methods else ""
+    return markdown.table(["", *map(_distance_name, DISTANCES)], rows) if methods else ""
+
+
+def _distance_name(points: int) -> str:
+    return count_noun(points, "point")
 
 
 def _judged_client_rates(found: SeedResults) -> rules.Verdict:
     """Judge how many client rates are good for one server rate, by seed."""
     total = len({c for methods in found.values() for r in methods.values() for s in r.values() for c in s})
-    by_distance = {d / 100: near_best_client_rates(found, d / 100) for d in DISTANCES}
-    return tuning_rules.judge_good_client_rates(by_distance, total, ("fedadam", "fedyogi"))
+    counts, judged = near_best_client_rates(found), ("fedadam", "fedyogi")
+    others = {
+        _distance_name(d): near_best_client_rates(found, d / 100)
+        for d in DISTANCES
+        if d != rules.NEAR_BEST * 100
+    }
+    if len(found) > 1:
+        others["the mean of all seeds"] = near_best_client_rates(mean_of_seeds(found))
+    return tuning_rules.judge_good_client_rates(counts, others, total, judged)
 
 
 def worst_with_one_server_rate(grid: RateGrid) -> float:

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from fedopt.analysis.heatmap import RateGrid, log10
 from fedopt.analysis.seeds import confidence_interval
@@ -83,14 +84,17 @@ def _draw_band(axis: Axes, records: Sequence[RunRecord], style: dict[str, Any]) 
 
 
 @plotting.styled()
-def draw_heat_maps(title: str, grids: Mapping[str, RateGrid], label: str) -> Figure:
-    """Draw the results of each method over client rate and server rate, on one colour scale."""
+def draw_heat_maps(title: str, grids: Mapping[str, RateGrid], label: str, near: float) -> Figure:
+    """Draw the results of each method over client rate and server rate, on one colour scale.
+
+    Results within `near` of the best one of all methods have a frame.
+    """
     figure, axes = plotting.new_figure(len(grids), title, columns=3, width=3.3, height=2.9)
     values = [t.result for grid in grids.values() for t in grid.trials if t.result is not None]
     image = None
     for axis, (method, grid) in zip(axes, grids.items(), strict=True):
         axis.set_title(METHOD_NAMES[method])
-        image = _draw_map(axis, grid, max(values, default=1.0) * 100)
+        image = _draw_map(axis, grid, max(values, default=1.0) * 100, near * 100)
         axis.set_xlabel("client rate, " + plotting.CLIENT_RATE)
         axis.set_ylabel("server rate, " + plotting.SERVER_RATE)
     if image is not None:
@@ -98,7 +102,7 @@ def draw_heat_maps(title: str, grids: Mapping[str, RateGrid], label: str) -> Fig
     return figure
 
 
-def _draw_map(axis: Axes, grid: RateGrid, best: float) -> AxesImage:
+def _draw_map(axis: Axes, grid: RateGrid, best: float, near: float) -> AxesImage:
     """Draw the trials of one method in percent, on a scale from 0 to `best`. Missing points stay empty."""
     xs, ys = (sorted({getattr(t, name) for t in grid.trials}) for name in ("client_lr", "server_lr"))
     values = np.full((len(ys), len(xs)), np.nan)
@@ -108,6 +112,9 @@ def _draw_map(axis: Axes, grid: RateGrid, best: float) -> AxesImage:
             colour = cell_colours(value / best)[1]
             values[y, x] = value
             axis.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=7, color=colour)
+            if value >= best - near:
+                frame = Rectangle((x - 0.44, y - 0.44), 0.88, 0.88, fill=False, edgecolor=colour)
+                axis.add_patch(frame)
     axis.set_xticks(range(len(xs)), [f"{log10(x):g}" for x in xs])
     axis.set_yticks(range(len(ys)), [f"{log10(y):g}" for y in ys])
     return axis.imshow(values, origin="lower", aspect="auto", cmap=PALETTE, vmin=0.0, vmax=best)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from claims import markdown, rules
 from claims.baselines import load_baselines
+from claims.figures import Axis
 from claims.results import EntryResult, Results, load_results_by_cpu
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
 from claims.selection import rates_text
@@ -96,7 +97,7 @@ def clear_margin(results: Results) -> Section:
         },
         {name: _judged(runs) for name, runs in cases.items()},
         "^so_lr/(full|synthetic)",
-        curve_figure("sparse", "Tags of Stack Overflow", panels),
+        curve_figure("sparse", "Tags of Stack Overflow", panels, None, dict.fromkeys(panels, Axis(0, 80))),
     )
 
 

@@ -50,14 +50,13 @@ def describe_good_shares(shares: Mapping[str, Sequence[float]]) -> Verdict:
 
 
 def judge_good_client_rates(
-    by_distance: Mapping[float, Counts], total: int, judged: Collection[str]
+    counts: Counts, others: Mapping[str, Counts], total: int, judged: Collection[str]
 ) -> Verdict:
     """Judge "many client rates are good for one server rate" by numbers of client rates, of `total`.
 
-    `by_distance` has the numbers for several distances from the best result. NEAR_BEST decides. The claim
-    holds at most weaker if another distance gives another verdict.
+    `others` are the numbers for other ways to count, by name. The claim holds at most weaker if one of them
+    gives another verdict.
     """
-    counts = by_distance[NEAR_BEST]
     missing = {*judged, *OTHERS} - set(counts)
     if missing:
         return not_run(f"trials of {names_text(missing)}", len(counts), len(judged) + len(OTHERS))
@@ -71,11 +70,11 @@ def judge_good_client_rates(
         for m in METHOD_NAMES
         if m in counts
     )
-    statuses = {distance: _judged_counts(found, judged) for distance, found in sorted(by_distance.items())}
-    status = statuses[NEAR_BEST]
-    others = [f"{d * 100:g}: {found}" for d, found in statuses.items() if found != status]
-    if others:
-        reason += f"; other distances in points give other verdicts ({', '.join(others)})"
+    status = _judged_counts(counts, judged)
+    statuses = {name: _judged_counts(found, judged) for name, found in others.items()}
+    different = [f"{name}: {found}" for name, found in statuses.items() if found != status]
+    if different:
+        reason += f"; other ways to count give other verdicts ({', '.join(different)})"
         status = WEAKER if status == HOLDS else status
     return Verdict(status, reason)
 
