@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from claims.markdown import table
+from claims.restore import ENDED
 from claims.results import EntryResult, Results
 from claims.runner import this_cpu_type
 from fedopt.engine.evaluate import is_evaluated
@@ -83,16 +84,17 @@ def small_scale_table(results: Results) -> str:
     """Return the estimated core hours of `fedopt reproduce all --scale small`, and of tasks that ran."""
     hours = _load_estimates()["reproduce_small"]
     rows = []
+    done_runs = 0
     for task, (runs, estimate) in hours.items():
         result = results.get(f"reproduction/{task}")
+        done = sum(record.status in ENDED for record in result.records) if result else 0
         is_known = result is not None and result.complete and result.cpu_type == small_scale_cpu()
-        actual = (result.cpu_seconds or 0.0) / 3600 if result and is_known else None
-        rows.append(
-            [f"`{task}`", str(runs), f"{estimate:.1f}", ABSENT if actual is None else f"{actual:.1f}"]
-        )
+        actual = f"{(result.cpu_seconds or 0.0) / 3600:.1f}" if result and is_known else ABSENT
+        rows.append([f"`{task}`", str(runs), str(done), f"{estimate:.1f}", actual])
+        done_runs += done
     totals = [sum(values) for values in zip(*hours.values(), strict=True)]
-    rows.append(["all", str(totals[0]), f"{totals[1]:.1f}", ABSENT])
-    return table(["task", "runs", "estimate, core hours", "actual, core hours"], rows)
+    rows.append(["all", str(totals[0]), str(done_runs), f"{totals[1]:.1f}", ABSENT])
+    return table(["task", "runs", "runs that have ended", "estimate, core hours", "actual, core hours"], rows)
 
 
 def _load_estimates() -> dict[str, Any]:
