@@ -80,8 +80,10 @@ def command(settings: dict[str, Any], files: str) -> list[str]:
 
 def run_missing_comparisons(results: Results, files: Path, log: Callable[[str], None]) -> int:
     """Run the second implementation where its result is missing. Return the number of failures."""
-    failures = 0
-    for comparison in comparisons(results):
+    planned, failures = comparisons(results), 0
+    if all(_independent_result(comparison.settings) for comparison in planned):
+        log(f"nothing to run: all {len(planned)} results are stored")
+    for comparison in planned:
         if _independent_result(comparison.settings) is None:
             words = command(comparison.settings, str(files))[2:]
             log(f"{comparison.problem}, {comparison.label}: {shlex.join(words)}")

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-IMPORTS = {  # commands that prepare the real data; PATH is the directory of the downloaded files
-    "data/so": "fedopt data import stackoverflow PATH --to data/so",
-    "data/shakespeare": "fedopt data import shakespeare PATH --to data/shakespeare",
-    "data/digits": "fedopt data import emnist PATH --to data/digits",
-}
+DATASETS = {"data/so": "stackoverflow", "data/shakespeare": "shakespeare", "data/digits": "emnist"}
 
 
 class Entry(NamedTuple):
@@ -31,7 +27,7 @@ class Entry(NamedTuple):
     def data(self) -> str | None:
         """The store of real data that the command needs; None for synthetic data."""
         value = self.own_data or _option(self.arguments, "--data")
-        return value if value in IMPORTS else None
+        return value if value in DATASETS else None
 
     def command(self, out: str = "") -> list[str]:
         """Return the command, with its own or another directory."""

@@ -65,8 +65,8 @@ def _adjust(axis: Axes, wanted: Axis) -> None:
     if wanted.line:
         label, position = wanted.line
         axis.axhline(position, color="0.4", linewidth=1.0, linestyle=(0, (1, 1)))
-        right = {"x": 0.99, "y": position, "transform": axis.get_yaxis_transform(), "ha": "right"}
-        axis.text(s=label, va="bottom", fontsize=8, color="0.4", **right)
+        style: dict[str, Any] = {"fontsize": 8, "color": "0.4", "transform": axis.get_yaxis_transform()}
+        axis.text(0.99, position, label, va="bottom", ha="right", **style)
 
 
 def _draw_band(axis: Axes, records: Sequence[RunRecord], style: dict[str, Any]) -> None:

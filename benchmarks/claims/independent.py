@@ -252,7 +252,10 @@ def main() -> None:
     if settings["problem"] == "tags" and settings["algorithm"] == "scaffold":
         parser.error("scaffold works with digits only: for tags a client trains some rows of the model")
     files, seeds = settings.pop("files"), settings.pop("seeds")
-    problem: Problem = Digits(files) if settings["problem"] == "digits" else Tags(files)
+    try:
+        problem: Problem = Digits(files) if settings["problem"] == "digits" else Tags(files)
+    except FileNotFoundError as error:
+        parser.error(f"a file is missing ({error}); --files names the directory of the downloaded files")
     np.seterr(over="ignore", invalid="ignore")  # a run may diverge
     for seed in seeds:
         curve = run(problem, settings, seed)

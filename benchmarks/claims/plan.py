@@ -227,7 +227,7 @@ _AUTOENCODER = {"eval.every": 50, "eval.last_every": 25, "eval.sample": 2000}
 
 def _autoencoder() -> list[Entry]:
     settings = set_options(_AUTOENCODER)
-    names = {f"autoencoder/{method}-0": (method, []) for method in METHODS}
+    names: dict[str, tuple[str, list[str]]] = {f"autoencoder/{method}-0": (method, []) for method in METHODS}
     # The best server rate of `_autoencoder_rates`.
     names |= {"autoencoder/tuned/fedyogi": ("fedyogi", ["--set", "server.lr=0.01"])}
     return [

@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 import torch
 
 import fedopt
-from claims.entry import IMPORTS, Entry
+from claims.entry import DATASETS, Entry
 from claims.plan import plan_entries
 from claims.restore import ENDED, restore_runs
 from claims.results import (
@@ -113,7 +113,8 @@ def has_data(entry: Entry, work: Path, log: Log) -> bool:
     """Return whether the data of an entry has been imported. If not, log the command that imports it."""
     if entry.data is None or (work / entry.data).is_dir():
         return True
-    log(f"{entry.name}: {work / entry.data} is missing: {IMPORTS[entry.data]}")
+    store, dataset = work / entry.data, DATASETS[entry.data]
+    log(f"{entry.name}: {store} is missing; run `fedopt data import {dataset} PATH --to {store}`")
     return False
 
 
@@ -255,6 +256,8 @@ def verify(entry: Entry, work: Path, log: Log) -> bool:
 
     A stored result whose CPU model is unknown is used if its instructions are those of this CPU.
     """
+    if not has_data(entry, work, log):
+        return False
     here, instructions = this_cpu_type(), torch.backends.cpu.get_cpu_capability()
     others = load_results_by_cpu()
     stored_results = [load_results()[entry.name]]

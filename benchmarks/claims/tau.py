@@ -22,7 +22,9 @@ from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES
 
 def robustness_to_tau(results: Results) -> Section:
     """The best result for each tau."""
-    tables, verdicts, drawn = {}, {}, dict[str, Callable[[], Figure]]()
+    tables: dict[str, str] = {}
+    verdicts: dict[str, rules.Verdict] = {}
+    drawn: dict[str, Callable[[], Figure]] = {}
     for sweeps in (TAG_TAUS, DIGIT_TAUS, TEXT_TAUS):
         grids = sweeps.grids(results)
         trials = {m: _common_trials(sweeps, grids[m]) for m in ADAPTIVE if m in grids}

@@ -194,7 +194,7 @@ class Correlation(NamedTuple):
 
     value: float
     probability: float  # of a correlation at least as negative in a random order
-    count: int  # of client rates
+    rates: int  # the number of client rates
 
     @property
     def text(self) -> str:
@@ -210,7 +210,7 @@ def judge_inverse_relation(correlation: Correlation | None, obstacle: str, metho
     if correlation is None:
         return not_run(f"trials of {METHOD_NAMES[method]}", 0, 1)
     reason = (
-        f"{METHOD_NAMES[method]}: rank correlation {minus_text(correlation.value)} over {correlation.count} "
+        f"{METHOD_NAMES[method]}: rank correlation {minus_text(correlation.value)} over {correlation.rates} "
         f"client rates, p = {correlation.probability:.3f}"
     )
     if obstacle:

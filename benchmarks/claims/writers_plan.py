@@ -91,15 +91,15 @@ def _seeds(results: Results) -> list[Entry]:
                 rates = {"client.lr": trial.client_lr, "server.lr": trial.server_lr}
                 rates |= {} if trial.tau is None else {"server.tau": trial.tau}
                 arguments = ("run", TASK, "--algorithm", method, "--rounds", str(FULL_ROUNDS))
-                arguments += ("--seeds", f"0:{SEEDS}", "--executor", "compiled")
+                seeds = ("--seeds", f"0:{SEEDS}", "--executor", "compiled")
                 options = set_options({**rates, **settings, **_SETTINGS})
-                entry = Entry(f"writers/seeds/{name}/{method}", (*arguments, *options), 60)
+                entry = Entry(f"writers/seeds/{name}/{method}", (*arguments, *seeds, *options), 60)
                 found.append(entry._replace(own_data=STORE.as_posix()))
     return found
 
 
 def _sweep(name: str, methods: str, grid: str, rounds: int, extra: Sequence[str] = ()) -> Entry:
     arguments = ("sweep", TASK, "--algorithm", methods, "--grid", grid, "--rounds", str(rounds))
-    arguments += ("--executor", "compiled", "--workers", "1", *extra)
-    options = set_options({**_SETTINGS, "checkpoint.every": rounds})
-    return Entry(name, (*arguments, *options), 60, own_data=STORE.as_posix())
+    options = ("--executor", "compiled", "--workers", "1", *extra)
+    settings = set_options({**_SETTINGS, "checkpoint.every": rounds})
+    return Entry(name, (*arguments, *options, *settings), 60, own_data=STORE.as_posix())

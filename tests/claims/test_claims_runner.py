@@ -6,10 +6,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-from claims.entry import IMPORTS, Entry
+from claims.entry import Entry
 from claims.results import EntryResult
 
 import fedopt
+from claims import __main__ as program
 from claims import plan, results, runner, tags_plan
 from fedopt.analysis.run_numbers import run_numbers
 from fedopt.runs.records import read_run
@@ -68,7 +69,43 @@ def test_missing_data_is_reported_with_the_command_that_imports_it(
     monkeypatch.setattr(runner, "plan_entries", lambda found: [needs_data])
     lines: list[str] = []
     runner.run_missing(tmp_path, "", lines.append)
-    assert len(lines) == 1 and IMPORTS["data/digits"] in lines[0]
+    command = f"fedopt data import emnist PATH --to {tmp_path / 'data/digits'}"
+    assert len(lines) == 1 and command in lines[0]
+    assert not runner.verify(needs_data, tmp_path, lines.append)
+    assert len(lines) == 2 and command in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--only", "nothing"], "no entry matches 'nothing'; `list` shows all names"),
+        (["verify", "--only", "["], "'[' is not a regular expression"),
+        (["independent", "--files", "absent"], "no directory at absent"),
+        (["independent"], "independent needs --files DIR"),
+    ],
+)
+def test_wrong_arguments_are_reported_in_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["claims", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        program.main()
+    assert caught.value.code == 2 and message in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+def test_stored_results_are_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["claims", "run", "--only", "repeat/so_lr", "--work", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", command)
+    assert program.main() == 0
+    assert "nothing to run: all 5 results are stored" in capsys.readouterr().out
 
 
 def test_long_runs_use_the_rates_with_the_smallest_training_loss() -> None:
