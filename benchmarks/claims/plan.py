@@ -243,17 +243,26 @@ def _autoencoder() -> list[Entry]:
 
 def _autoencoder_seeds() -> list[Entry]:
     """More seeds of the methods that are compared, for 300 of the 1,000 rounds."""
-    settings = set_options(_AUTOENCODER)
-    return [
-        Entry(
-            f"autoencoder/seeds/{method}-{seed}",
-            ("run", "emnist_ae", "--algorithm", method, "--rounds", "300", "--seed", str(seed))
-            + ("--data", "data/digits", "--executor", "serial", *settings),
-            60,
-        )
+    others = [
+        _seeded_autoencoder("seeds", method, seed, {})
         for seed in range(1, SEEDS)
         for method in ("fedyogi", "fedadam", "fedavgm", "fedavg")
     ]
+    tuned = [
+        _seeded_autoencoder("tuned_seeds", method, seed, {"server.lr": 0.01})
+        for seed in range(SEEDS)
+        for method in ("fedyogi", "fedadam")
+    ]
+    return [*others, *tuned]
+
+
+def _seeded_autoencoder(directory: str, method: str, seed: int, rates: Mapping[str, object]) -> Entry:
+    return Entry(
+        f"autoencoder/{directory}/{method}-{seed}",
+        ("run", "emnist_ae", "--algorithm", method, "--rounds", "300", "--seed", str(seed))
+        + ("--data", "data/digits", "--executor", "serial", *set_options({**rates, **_AUTOENCODER})),
+        60,
+    )
 
 
 def _autoencoder_rates() -> list[Entry]:
