@@ -47,7 +47,9 @@ def at_least_as_good(results: Results) -> Section:
     characters = finished(results, r"characters/.*")
     autoencoder = finished(results, r"autoencoder/[a-z]+-\d")
     tuned = finished(results, "autoencoder/tuned/fedyogi")
-    errors = _errors_by_seed(results)
+    errors = _joined(results, r"autoencoder/(seeds/)?[a-z]+-\d")
+    tuned_errors = {m: errors[m] for m in OTHERS if m in errors}
+    tuned_errors |= _joined(results, r"autoencoder/tuned_seeds/[a-z]+-\d")
     early = {m: runs for m in METHODS if (runs := _first_seed(text.get(m, [])))}
     verdicts = {
         "Shakespeare, 1,500 rounds": _judged(long),
@@ -62,12 +64,8 @@ def at_least_as_good(results: Results) -> Section:
         "autoencoder of digits, the paper's rates, 1,000 rounds": rules.judge_errors(
             _means(autoencoder), JUDGED
         ),
-        f"autoencoder of digits, the paper's rates, round {SEEDED_ROUND}": _judged_ratios(
-            errors, SEEDED_ROUND
-        ),
-        f"autoencoder of digits, FedAdam and FedYogi are faster than FedAvgM at round {START_ROUND}": (
-            _judged_ratios(errors, START_ROUND, ("fedavgm",), 1.0)
-        ),
+        **_judged_starts("the paper's rates", errors),
+        **_judged_starts("server rate 0.01 for FedAdam and FedYogi", tuned_errors),
         "autoencoder of digits, smaller server rate for FedYogi, 1,000 rounds": rules.judge_errors(
             {m: e for m, e in _means(autoencoder).items() if m in OTHERS} | _means(tuned), ("fedyogi",)
         ),
@@ -132,17 +130,26 @@ def _judged_seeds(text: Runs) -> rules.Verdict:
     return rules.Verdict(rules.WEAKER, f"{verdict.reason}; FedAvgM, which is better here, has one seed")
 
 
-def _errors_by_seed(results: Results) -> Runs:
-    """Return the runs of the autoencoder with the paper's rates, all seeds."""
-    runs = [finished(results, rf"autoencoder/{name}[a-z]+-\d") for name in ("", "seeds/")]
-    return {m: [record for found in runs for record in found.get(m, [])] for m in (*JUDGED, *OTHERS)}
+def _joined(results: Results, pattern: str) -> Runs:
+    """Return the runs of the autoencoder that are judged or compared."""
+    runs = finished(results, pattern)
+    return {method: runs[method] for method in (*JUDGED, *OTHERS) if method in runs}
+
+
+def _judged_starts(rates: str, runs: Runs) -> dict[str, rules.Verdict]:
+    """Judge the autoencoder at rounds for which several seeds have run."""
+    faster = f"autoencoder of digits, {rates}, faster than FedAvgM at round {START_ROUND}"
+    return {
+        f"autoencoder of digits, {rates}, round {SEEDED_ROUND}": _judged_ratios(runs, SEEDED_ROUND),
+        faster: _judged_ratios(runs, START_ROUND, ("fedavgm",), 1.0),
+    }
 
 
 def _judged_ratios(
     runs: Runs, round: int, others: Sequence[str] = OTHERS, limit: float = 1 + rules.COMPARABLE_ERROR
 ) -> rules.Verdict:
     """Compare errors at a round with those of the better of the other methods, paired by seed."""
-    errors = {method: values_at(records, round) for method, records in runs.items()}
+    errors = {method: values_at(runs.get(method, []), round) for method in (*JUDGED, *OTHERS)}
     reference = min(others, key=lambda m: fmean(errors[m].values()) if errors[m] else math.inf)
     ratios = {
         m: confidence_interval([errors[m][seed] / errors[reference][seed] for seed in sorted(common)])
