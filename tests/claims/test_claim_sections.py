@@ -7,6 +7,7 @@ from statistics import fmean
 
 import pytest
 from claims.decay import _centralized
+from claims.dense import at_least_as_good
 from claims.page import _opposite
 from claims.results import EntryResult, load_results
 from claims.section import Section
@@ -77,6 +78,15 @@ def test_centralized_training_has_one_mean_for_each_rate() -> None:
         -2.0: (0.7, 1),
         -1.0: (pytest.approx(0.85), 2),
     }
+
+
+def test_errors_with_another_server_rate_are_not_those_with_the_papers() -> None:
+    """Methods without runs at the smaller server rate are missing, although the paper's rates have run."""
+    results = {name: r for name, r in load_results().items() if "autoencoder/tuned_seeds" not in name}
+    verdicts = at_least_as_good(results).verdicts
+    papers, other = "the paper's rates", "server rate 0.01 for FedAdam and FedYogi"
+    assert verdicts[f"autoencoder of digits, {papers}, round 300"].status == rules.CONTRADICTED
+    assert verdicts[f"autoencoder of digits, {other}, round 300"].status == rules.NOT_RUN
 
 
 def test_opposite_directions_are_listed_with_their_sections() -> None:
