@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from claims.entry import Entry
 from claims.plan import plan_entries
-from claims.results import load_results
+from claims.results import Results, load_results
 from claims.runner import collect, is_complete, run_missing, verify
 
 
@@ -26,10 +27,15 @@ def main() -> int:
     options = parser.parse_args()
     if options.command == "independent" and options.files is None:
         parser.error("independent needs --files DIR, the directory of the downloaded files")
-    if not any(re.search(options.only, entry.name) for entry in plan_entries(load_results())):
+    if not _selected(options, load_results()):
         parser.error(f"no entry matches {options.only!r}; `list` shows all names")
     options.work.mkdir(parents=True, exist_ok=True)
     return COMMANDS[options.command](options)
+
+
+def _selected(options: argparse.Namespace, results: Results) -> list[Entry]:
+    """Return the entries whose names match `--only`."""
+    return [entry for entry in plan_entries(results) if re.search(options.only, entry.name)]
 
 
 def _pattern(text: str) -> str:
@@ -49,16 +55,15 @@ def _directory(text: str) -> Path:
 
 def _list(options: argparse.Namespace) -> int:
     results = load_results()
-    for entry in plan_entries(results):
-        if re.search(options.only, entry.name):
-            print(f"{'done' if is_complete(entry, results) else 'missing':8}{entry.name}")
+    for entry in _selected(options, results):
+        print(f"{'done' if is_complete(entry, results) else 'missing':8}{entry.name}")
     return 0
 
 
 def _run(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # handled as Ctrl+C
     results = load_results()
-    selected = [entry for entry in plan_entries(results) if re.search(options.only, entry.name)]
+    selected = _selected(options, results)
     if all(is_complete(entry, results) for entry in selected):
         _log(f"nothing to run: all {len(selected)} results are stored; `verify` repeats runs")
         return 0
@@ -67,8 +72,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _collect(options: argparse.Namespace) -> int:
     results = load_results()
-    for entry in plan_entries(results):
-        if re.search(options.only, entry.name) and not is_complete(entry, results):
+    for entry in _selected(options, results):
+        if not is_complete(entry, results):
             result = collect(entry, options.work, None, options.commit)
             _log(f"{entry.name}: {len(result.done)} of {len(result.records)} runs are done")
     return 0
@@ -76,7 +81,7 @@ def _collect(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     results = load_results()
-    entries = [entry for entry in plan_entries(results) if re.search(options.only, entry.name)]
+    entries = _selected(options, results)
     known = [entry for entry in entries if entry.name in results]
     for entry in entries:
         if entry not in known:

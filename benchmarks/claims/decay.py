@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from claims import markdown, rules
 from claims.figures import Axis
 from claims.results import Results
@@ -24,6 +26,7 @@ def decay(results: Results) -> Section:
     central = max(by_rate.values(), key=lambda mean: mean.mean, default=None)
     short_constant = finished(results, r"digits/[a-z]+-\d")
     short_decayed = finished(results, r"decay/digits/[a-z]+-\d")
+    short_constant = {m: _common_seeds(runs, short_decayed.get(m, [])) for m, runs in short_constant.items()}
     short_central = [
         mean_interval(finished(results, f"decay/centralized/{name}").get("centralized", []), "last")
         for name in SCHEDULES
@@ -62,6 +65,12 @@ def decay(results: Results) -> Section:
             "decay", "Real digits, small network", panels, None, dict.fromkeys(panels, Axis(93, 98, line))
         ),
     )
+
+
+def _common_seeds(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the runs whose seeds have run with decay too."""
+    seeds = {record.info["seed"] for record in others}
+    return [record for record in runs if record.info["seed"] in seeds]
 
 
 def _judged(constant: Runs, decayed: Runs, central: Interval | None, name: str) -> rules.Verdict:

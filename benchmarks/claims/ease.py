@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
@@ -18,11 +18,11 @@ from fedopt.analysis.heatmap import RateGrid, RateTrial
 from fedopt.formatting import ABSENT, count_noun
 from fedopt.reproduction.published import METHOD_NAMES
 
-MEAN = -1  # takes the place of a seed
 DISTANCES = (1, 2, 3, 5)  # points; all that were looked at with seed 0
 
-# By seed and method: results by server rate and client rate. A trial that diverged has 0.
-SeedResults = Mapping[int, Mapping[str, Mapping[float, Mapping[float, float]]]]
+# By method: results by server rate and client rate. A trial that diverged has 0.
+MethodResults = Mapping[str, Mapping[float, Mapping[float, float]]]
+SeedResults = Mapping[int, MethodResults]
 
 
 def ease_of_tuning(results: Results) -> Section:
@@ -36,7 +36,8 @@ def ease_of_tuning(results: Results) -> Section:
         shares = good_shares(judged, load_baselines()[sweeps.name])
         verdicts[f"{sweeps.data}, one server rate"] = _judged_client_rates(judged)
         verdicts[f"{sweeps.data}, all settings"] = tuning_rules.describe_good_shares(shares)
-        tables[f"{sweeps.name}_mean"] = mean_counts(found)
+        means = count_client_rates(mean_of_seeds(found, found)) if found else {}
+        tables[f"{sweeps.name}_mean"] = ", ".join(f"{METHOD_NAMES[m]} {count}" for m, count in means.items())
         tables[f"{sweeps.name}_distances"] = _distance_table(found)
         tables[f"{sweeps.name}_seeds"] = f"mean of {len(found)} seeds" if len(found) > 1 else "one seed"
         if grids:
@@ -62,26 +63,16 @@ def results_by_seed(trials: Mapping[str, Sequence[RateTrial]]) -> SeedResults:
     return found
 
 
-def mean_of_seeds(found: SeedResults) -> SeedResults:
-    """Return the mean results over seeds, as if they were one seed."""
-    seeds = list(found.values())
+def mean_of_seeds(found: SeedResults, seeds: Collection[int]) -> MethodResults:
+    """Return the mean results over some seeds."""
+    known = [found[seed] for seed in sorted(seeds)]
     return {
-        MEAN: {
-            method: {
-                server: {
-                    client: fmean(seed[method][server][client] for seed in seeds) for client in by_client
-                }
-                for server, by_client in rates.items()
-            }
-            for method, rates in seeds[0].items()
+        method: {
+            server: {client: fmean(one[method][server][client] for one in known) for client in by_client}
+            for server, by_client in rates.items()
         }
+        for method, rates in known[0].items()
     }
-
-
-def mean_counts(found: SeedResults) -> str:
-    """Return the most client rates near the best for one server rate, of the means over seeds."""
-    counts = near_best_client_rates(mean_of_seeds(found)) if found else {}
-    return ", ".join(f"{METHOD_NAMES[method]} {by_seed[MEAN]}" for method, by_seed in counts.items())
 
 
 def _values(rates: Mapping[float, Mapping[float, float]]) -> list[float]:
@@ -99,19 +90,23 @@ def good_shares(found: SeedResults, constant: float) -> dict[str, list[float]]:
     return shares
 
 
+def count_client_rates(methods: MethodResults, distance: float = rules.NEAR_BEST) -> dict[str, int]:
+    """Return, by method, the most client rates near the best result of all methods for one server rate."""
+    limit = max(value for rates in methods.values() for value in _values(rates)) - distance
+    return {
+        method: max(sum(v >= limit for v in by_client.values()) for by_client in rates.values())
+        for method, rates in methods.items()
+    }
+
+
 def near_best_client_rates(
     found: SeedResults, distance: float = rules.NEAR_BEST
 ) -> dict[str, dict[int, int]]:
-    """Return the most client rates near the best result for one server rate, by method and seed.
-
-    The best result is that of all methods with the same seed.
-    """
+    """Return the numbers of client rates of `count_client_rates` by method and seed."""
     counts: dict[str, dict[int, int]] = {}
     for seed, methods in sorted(found.items()):
-        limit = max(value for rates in methods.values() for value in _values(rates)) - distance
-        for method, rates in methods.items():
-            good = [sum(v >= limit for v in by_client.values()) for by_client in rates.values()]
-            counts.setdefault(method, {})[seed] = max(good)
+        for method, count in count_client_rates(methods, distance).items():
+            counts.setdefault(method, {})[seed] = count
     return counts
 
 
@@ -154,9 +149,9 @@ def _judged_client_rates(found: SeedResults) -> rules.Verdict:
         for d in DISTANCES
         if d != rules.NEAR_BEST * 100
     }
-    if len(found) > 1:
-        others["the mean of all seeds"] = near_best_client_rates(mean_of_seeds(found))
-    return tuning_rules.judge_good_client_rates(counts, others, total, judged)
+    new = found.keys() - {rules.MEASURE_SEED}
+    means = count_client_rates(mean_of_seeds(found, new)) if new else {}
+    return tuning_rules.judge_good_client_rates(counts, others, means, total, judged)
 
 
 def worst_with_one_server_rate(grid: RateGrid) -> float:

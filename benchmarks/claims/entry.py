@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 DATASETS = {"data/so": "stackoverflow", "data/shakespeare": "shakespeare", "data/digits": "emnist"}
@@ -26,16 +26,20 @@ class Entry(NamedTuple):
     @property
     def data(self) -> str | None:
         """The store of real data that the command needs; None for synthetic data."""
-        value = self.own_data or _option(self.arguments, "--data")
+        value = self.own_data or self.option("--data")
         return value if value in DATASETS else None
+
+    def option(self, name: str) -> str | None:
+        """Return the value of an option of the command."""
+        return self.arguments[self.arguments.index(name) + 1] if name in self.arguments else None
+
+    def owns(self, task: str) -> bool:
+        """Whether runs of a task belong to this entry. The tasks of a reproduction have their own entries."""
+        return self.arguments[0] != "reproduce" or self.option("--tasks") == task
 
     def command(self, out: str = "") -> list[str]:
         """Return the command, with its own or another directory."""
         return ["fedopt", *self.arguments, "--out", out or self.out]
-
-
-def _option(arguments: Sequence[str], name: str) -> str | None:
-    return arguments[arguments.index(name) + 1] if name in arguments else None
 
 
 def set_options(settings: Mapping[str, object]) -> list[str]:

@@ -41,7 +41,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_autoencoder_seeds(),
         *_decay(range(1, SEEDS)),
         *_later(results),
-        *_reproduction(),
+        *_reproduction(results),
     ]
 
 
@@ -342,13 +342,14 @@ def _shakespeare_long() -> list[Entry]:
 REPRODUCED = ("so_lr", "cifar10", "so_nwp", "emnist_ae", "shakespeare", "cifar100", "emnist_cr")
 
 
-def _reproduction() -> list[Entry]:
+def _reproduction(results: Results) -> list[Entry]:
     """`fedopt reproduce all --scale small`, one task per command, because all of them take a night.
 
-    They share a directory. The last command finds all runs done there, and writes the page of all tasks.
+    They share a directory. When all are complete, the last command writes the page of all tasks.
     """
     options = ("reproduce", "all", "--scale", "small", "--data", "synthetic", "--workers", "2")
     by_task = [
         Entry(f"reproduction/{task}", (*options, "--tasks", task), 300, "reproduction") for task in REPRODUCED
     ]
-    return [*by_task, Entry("reproduction/all", options, 300, "reproduction")]
+    are_complete = all(entry.name in results and results[entry.name].complete for entry in by_task)
+    return [*by_task, *([Entry("reproduction/all", options, 300, "reproduction")] if are_complete else [])]

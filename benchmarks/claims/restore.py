@@ -33,9 +33,13 @@ def restore_runs(result: EntryResult, directory: Path) -> int:
 
 
 def is_restorable(record: RunRecord) -> bool:
-    """Whether a run has ended and its record has all training lines, as a run directory needs."""
+    """Whether a run has ended and its record has all that a run directory needs.
+
+    Results that were stored before 2026-11-18 have means of training lines and no version of fedopt.
+    """
     rounds = [line["round"] for line in record.train]
-    return record.status in ENDED and rounds == list(range(1, record.rounds + 1))
+    is_detailed = rounds == list(range(1, record.rounds + 1)) and "fedopt" in record.info["machine"]
+    return record.status in ENDED and is_detailed
 
 
 def _write_run(record: RunRecord, path: Path) -> None:

@@ -18,7 +18,8 @@ Shakespeare and digits were known. Those that came later have their date below. 
   questions; margins over FedAvgM fell from 42 to 44 points to 29 to 31. "Many good client rates" holds weaker
   if another distance gives another verdict (digits: was "holds"). "All values of tau" needs the share for
   both ways to select the rates (Shakespeare, FedAdam: was "holds weaker", is "not shown here"), and judges
-  FedAdagrad on tags. Best rates at the edge of a grid allow "holds weaker" at most.
+  FedAdagrad on tags. Rates at the edge of a grid allow "holds weaker" at most. The autoencoder is judged with
+  several seeds at round 300, and at round 200 for "faster at the start"; seed 0 was known.
 
 Differences and values are fractions, as in run directories. A verdict always cites the number that decides.
 """
@@ -173,7 +174,7 @@ def judge_error_ratios(
     if all(ratio.mean <= limit for ratio in known.values()):
         is_clear = are_certain and all(upper(ratio) <= limit for ratio in known.values())
         return Verdict(HOLDS if is_clear else WEAKER, reason)
-    if all(lower(ratio) > limit for ratio in known.values()):
+    if any(lower(ratio) > limit for ratio in known.values()):
         return Verdict(CONTRADICTED, reason) if are_certain else Verdict(NOT_SHOWN, reason + OPPOSITE)
     return Verdict(NOT_SHOWN, reason)
 

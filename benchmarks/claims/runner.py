@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -35,9 +35,11 @@ from claims.results import (
     read_records,
     store_result,
 )
+from fedopt.analysis.seeds import parse_seeds
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
 from fedopt.processor import processor_model
+from fedopt.runs.records import RunRecord
 
 PROGRAM = Path(sys.executable).parent / "fedopt"
 TASKS_PATH = Path(__file__).parents[1]  # of the tasks of the claims; commands run in another directory
@@ -148,10 +150,11 @@ def execute(entry: Entry, work: Path, out: str = "") -> Attempt:
     log_file.parent.mkdir(parents=True, exist_ok=True)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(log_file, "ab") as output:
-        if entry.kill_at:
-            _kill_at_round(_start(entry, work, out, output), work / (out or entry.out), entry.kill_at)
         process = _start(entry, work, out, output)
         try:
+            if entry.kill_at:
+                _kill_at_round(process, work / (out or entry.out), entry.kill_at)
+                process = _start(entry, work, out, output)
             return Attempt(process.wait(), _used_since(before))
         except KeyboardInterrupt as interruption:
             process.terminate()  # it writes a checkpoint
@@ -202,19 +205,22 @@ def collect(entry: Entry, work: Path, attempt: Attempt | None, commit: str = "")
 
     `attempt` is None for runs that were executed elsewhere: they are complete if all of them are done, except
     those of a reproduction, which may have runs that have not started. Runs that another entry with the same
-    directory has stored are left out.
+    directory has stored are left out. Stored runs of the same command that have ended are kept if the
+    directory does not contain them: it may be that of another machine.
     """
     results = load_results()
     sharing = [e for e in plan_entries(results) if e.out == entry.out and e.name != entry.name]
     others = [results[e.name] for e in sharing if e.name in results]
     stored = {(record.path, record.rounds) for result in others for record in result.records}
-    earlier = results.get(entry.name)
     result = make_result(entry, work, attempt, commit=commit)
     records = [r for r in result.records if (r.path, r.rounds) not in stored]
-    cpu = result.cpu_seconds
-    if cpu is not None and earlier:
-        cpu += earlier.cpu_seconds or 0.0
-    commits = list(dict.fromkeys([*(earlier.commits if earlier else []), *result.commits]))
+    cpu, commits = result.cpu_seconds, result.commits
+    earlier = results.get(entry.name)
+    if earlier and earlier.command == result.command:
+        found = {record.path for record in records}
+        records += [r for r in earlier.records if r.status in ENDED and r.path not in found]
+        cpu = None if cpu is None else cpu + (earlier.cpu_seconds or 0.0)
+        commits = list(dict.fromkeys([*earlier.commits, *commits]))
     result = result._replace(records=records, cpu_seconds=cpu, commits=commits)
     store_result(result)
     return result
@@ -224,15 +230,30 @@ def make_result(
     entry: Entry, work: Path, attempt: Attempt | None, out: str = "", commit: str = ""
 ) -> EntryResult:
     """Return the result of an entry from its own or another directory."""
-    records = read_records(work / (out or entry.out))
-    ended = bool(records) and all(record.status in ENDED for record in records)
-    command_name = entry.arguments[0]
-    # A run that diverges is a result, although its exit code is not 0.
-    complete = attempt.code == 0 if attempt else ended and command_name != "reproduce"
-    complete = complete or (command_name == "run" and ended)
+    records = [r for r in read_records(work / (out or entry.out)) if entry.owns(r.info["task"])]
+    if attempt:
+        # A run that diverges is a result, although its exit code is not 0.
+        complete = attempt.code == 0 or _has_all_seeds(entry, records)
+    else:
+        ended = bool(records) and all(record.status in ENDED for record in records)
+        complete = ended and entry.arguments[0] != "reproduce"
     command = shlex.join(entry.command(out))
     seconds = attempt.cpu_seconds if attempt else None
     return EntryResult(entry.name, command, [commit or current_commit()], complete, seconds, records)
+
+
+def _has_all_seeds(entry: Entry, records: Sequence[RunRecord]) -> bool:
+    """Whether the runs of all seeds of `fedopt run` have diverged or have all rounds."""
+    if entry.arguments[0] != "run":
+        return False
+    rounds, seeds = int(entry.option("--rounds") or 0), entry.option("--seeds")
+    expected = parse_seeds(seeds) if seeds else [int(entry.option("--seed") or 0)]
+    ended = {r.info["seed"] for r in records if r.status == "diverged" or _is_done(r, rounds)}
+    return set(expected) <= ended
+
+
+def _is_done(record: RunRecord, rounds: int) -> bool:
+    return record.status == "done" and record.rounds >= rounds
 
 
 def current_commit() -> str:

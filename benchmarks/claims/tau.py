@@ -45,7 +45,7 @@ def robustness_to_tau(results: Results) -> Section:
             known = trials.get(method, []) if sweeps.is_complete(results, method) else []
             selected = [_best_by_tau(known, goodness) for goodness in (_by_result, _by_loss)]
             by_result, by_loss = ({t: _seeds(trial) for t, trial in found.items()} for found in selected)
-            edges = [tau for tau, trial in selected[0].items() if _is_edge(trial, known)]
+            edges = {tau for found in selected for tau, trial in found.items() if _is_edge(trial, known)}
             is_exception = method in sweeps.exceptions
             verdicts[label] = tuning_rules.judge_robustness(by_result, by_loss, edges, method, is_exception)
             if method in sweeps.all_taus:

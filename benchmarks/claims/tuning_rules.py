@@ -50,12 +50,17 @@ def describe_good_shares(shares: Mapping[str, Sequence[float]]) -> Verdict:
 
 
 def judge_good_client_rates(
-    counts: Counts, others: Mapping[str, Counts], total: int, judged: Collection[str]
+    counts: Counts,
+    others: Mapping[str, Counts],
+    means: Mapping[str, int],
+    total: int,
+    judged: Collection[str],
 ) -> Verdict:
     """Judge "many client rates are good for one server rate" by numbers of client rates, of `total`.
 
-    `others` are the numbers for other ways to count, by name. The claim holds at most weaker if one of them
-    gives another verdict.
+    `others` are the numbers for other distances from the best, by name. `means` are the numbers by method if
+    the results of the new seeds are averaged first. The claim holds at most weaker if one of these ways to
+    count does not agree.
     """
     missing = {*judged, *OTHERS} - set(counts)
     if missing:
@@ -73,8 +78,10 @@ def judge_good_client_rates(
     status = _judged_counts(counts, judged)
     statuses = {name: _judged_counts(found, judged) for name, found in others.items()}
     different = [f"{name}: {found}" for name, found in statuses.items() if found != status]
+    if status == HOLDS and min(means[m] for m in judged) <= max(means[m] for m in OTHERS):
+        different.append("averaged results: " + ", ".join(f"{METHOD_NAMES[m]} {n}" for m, n in means.items()))
     if different:
-        reason += f"; other ways to count give other verdicts ({', '.join(different)})"
+        reason += f"; other ways to count do not agree ({'; '.join(different)})"
         status = WEAKER if status == HOLDS else status
     return Verdict(status, reason)
 
@@ -108,8 +115,8 @@ def judge_robustness(
 
     The rates of `by_result` are those with the best result for each tau, the rates of `by_loss` those with
     the smallest training loss. The paper's text has the first, its caption the second; both must be robust.
-    `at_edge` are values of tau whose best rates are at the edge of the grid. Their true best result may be
-    better. An exception is a case for which the paper does not claim robustness.
+    `at_edge` are values of tau whose selected rates are at the edge of the grid. Their true best result may
+    be better. An exception is a case for which the paper does not claim robustness.
     """
     if not (set(TAUS) <= set(by_result) and set(TAUS) <= set(by_loss)):
         return not_run(f"values of tau for {METHOD_NAMES[method]}", len(by_result), len(TAUS))
@@ -122,11 +129,7 @@ def judge_robustness(
     )
     if is_exception:
         return Verdict(MEASURED, f"{reason}; the paper names this exception")
-    if at_edge:
-        reason += "; best rates at the edge of the grid for tau = " + ", ".join(
-            f"1e{tau:g}" for tau in sorted(at_edge)
-        )
-    return Verdict(_judged_shares(shares, bool(at_edge)), reason)
+    return Verdict(_judged_shares(shares, bool(at_edge)), reason + _edge_text(at_edge))
 
 
 def judge_small_differences(
@@ -145,9 +148,12 @@ def judge_small_differences(
         f"best (1e{best:g}: {_percent(by_result, best)} %), or {_share_text(shares[1])} with the rates of "
         f"the smallest training loss (worst tau 1e{_worst_tau(by_loss):g}){_seeds_text(shares[0])}"
     )
-    if worst in at_edge:
-        reason += "; its best rate is at the edge of the grid"
-    return Verdict(_judged_shares(shares, bool(at_edge)), reason)
+    return Verdict(_judged_shares(shares, bool(at_edge)), reason + _edge_text(at_edge))
+
+
+def _edge_text(at_edge: Collection[float]) -> str:
+    taus = ", ".join(f"1e{tau:g}" for tau in sorted(at_edge))
+    return f"; selected rates are at the edge of the grid for tau = {taus}" if at_edge else ""
 
 
 def _judged_shares(shares: Sequence[Interval], has_edges: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import signal
 import subprocess
 import sys
@@ -58,7 +59,8 @@ def test_runs_without_all_training_lines_and_unfinished_runs_are_not_restored(
     done = next(record for record in read_records(run_root) if record.status == "done")
     averaged = done._replace(train=done.train[1::2])
     stopped = done._replace(info={**done.info, "status": "interrupted"})
-    for record in (averaged, stopped):
+    old = done._replace(info={**done.info, "machine": {"torch": "2.13.0", "cpu": "AVX2"}})  # without fedopt
+    for record in (averaged, stopped, old):
         result = results.EntryResult("test", "", [], False, None, [record])
         assert restore_runs(result, tmp_path / "other") == 0
     assert not (tmp_path / "other").exists()
@@ -82,8 +84,9 @@ def test_a_reproduction_continues_from_stored_results(
     lines: list[str] = []
     assert runner.run_missing(tmp_path / "two", "", lines.append) == 0
     assert lines[1] == "test/all: 5 runs restored from stored results"
-    tasks = [record.info["task"] for record in load_results(stored)["test/all"].records]
-    assert tasks == ["so_nwp"] * 5
+    tasks = [record.info["task"] for record in read_records(tmp_path / "two" / both.out)]
+    assert sorted(tasks) == ["so_lr"] * 5 + ["so_nwp"] * 5
+    assert load_results(stored)["test/all"].records == []  # runs belong to the entries of their tasks
     numbers = [_numbers(tmp_path / work / "runs/test/so_test/numbers.csv") for work in ("one", "two")]
     assert len(numbers[0]) == 5 and numbers[0] == pytest.approx(numbers[1], rel=1e-6)
 
@@ -92,6 +95,51 @@ def _numbers(file: Path) -> list[float]:
     """Return our numbers of the tags task in a table of the reproduction."""
     with open(file, newline="") as table:
         return [float(row["ours (synthetic)"]) for row in csv.DictReader(table) if row["row"] == "SO LR"]
+
+
+@pytest.fixture
+def stored_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Entry, results.EntryResult]:
+    """An entry with one ended run in its stored result, and an empty working directory."""
+    entry = Entry("test/sweep", ("sweep", "synthetic_lr"), 5)
+    info = {"task": "synthetic_lr", "seed": 0, "status": "done", "machine": {"cpu": "AVX2"}}
+    record = RunRecord(Path("trials/a"), info, {}, [{"round": 1, "loss": 1.0}], [])
+    result = results.EntryResult(entry.name, "", ["old"], False, 100.0, [record])
+    monkeypatch.setattr(runner, "plan_entries", lambda found: [entry])
+    monkeypatch.setattr(runner, "load_results", lambda: load_results(tmp_path / "results"))
+    monkeypatch.setattr(runner, "store_result", lambda new: store_result(new, tmp_path / "results"))
+    return entry, result
+
+
+@pytest.mark.parametrize(("same_command", "runs", "seconds"), [(True, 1, 101.0), (False, 0, 1.0)])
+def test_an_attempt_in_an_empty_directory_keeps_the_stored_runs_of_the_same_command(
+    stored_sweep: tuple[Entry, results.EntryResult],
+    same_command: bool,
+    runs: int,
+    seconds: float,
+    tmp_path: Path,
+) -> None:
+    entry, result = stored_sweep
+    command = shlex.join(entry.command()) if same_command else "fedopt sweep another_task"
+    store_result(result._replace(command=command), tmp_path / "results")
+    runner.collect(entry, tmp_path / "empty", runner.Attempt(130, 1.0), "new")
+    found = load_results(tmp_path / "results")[entry.name]
+    assert (len(found.records), found.cpu_seconds, found.complete) == (runs, seconds, False)
+    assert found.commits == (["old", "new"] if same_command else ["new"])
+
+
+@pytest.mark.parametrize(
+    ("options", "complete"),
+    [(["--rounds", "8"], True), (["--rounds", "9"], False), (["--rounds", "8", "--seeds", "0:2"], False)],
+)
+def test_an_interrupted_run_is_complete_only_with_all_seeds_and_rounds(
+    options: list[str], complete: bool, run_root: Path
+) -> None:
+    """The directory has 8 rounds of seed 0. Exit code 130: the command was interrupted."""
+    entry = Entry("test", ("run", "synthetic_lr", *options), 5)
+    result = runner.make_result(entry, run_root, runner.Attempt(130, 1.0), "done", "commit")
+    assert result.complete is complete
+    diverged = runner.make_result(entry, run_root, runner.Attempt(1, 1.0), "diverged", "commit")
+    assert diverged.complete is ("--seeds" not in options)  # a result, whatever the number of rounds
 
 
 RUNNER = """
@@ -104,8 +152,9 @@ from claims.results import load_results, store_result
 stored = Path(sys.argv.pop(1))
 arguments = "run synthetic_lr --rounds 100000 --executor serial --set data.clients=4"
 entry = Entry("test/long", (*arguments.split(), "--set", "clients_per_round=2"), 5)
-runner.plan_entries = lambda found: [entry]
-runner.load_results = lambda: load_results(stored)
+for module in (program, runner):
+    module.plan_entries = lambda found: [entry]
+    module.load_results = lambda: load_results(stored)
 runner.store_result = lambda result: store_result(result, stored)
 sys.exit(program.main())
 """
