@@ -176,7 +176,7 @@ def test_a_verdict_that_depends_on_the_way_to_count_holds_weaker() -> None:
 
 
 def test_good_client_rates_of_the_mean_over_seeds() -> None:
-    """The second client rate is 0.03 below the best in seed 0, the best in seed 1, 0.01 below it on average."""
+    """The second client rate is 0.03 below the best in seed 0 and the best in seed 1."""
     found = {
         seed: {"fedadam": {0.1: {1.0: 0.96, 2.0: value}}, "fedavg": {1.0: {1.0: 0.9, 2.0: 0.1}}}
         for seed, value in ((0, 0.93), (1, 0.97))
