@@ -33,7 +33,7 @@ def inverse_relation(results: Results) -> Section:
         "digits": {method: _best_server_rates(grid) for method, grid in digits.items()},
     }
     verdicts = {f"{TAG_GRIDS.data}, {METHOD_NAMES[m]}": _judged(TAG_GRIDS, results, m) for m in OPTIMIZERS}
-    for method in ("fedavgm", "fedavg"):
+    for method in rules.NON_ADAPTIVE:
         verdicts[f"{DIGIT_GRIDS.data}, {METHOD_NAMES[method]}"] = _judged(DIGIT_GRIDS, results, method)
     verdicts[f"{DIGIT_GRIDS.data}, stability"] = _judged_stability(results, digits, lines["digits"])
     labels = ("client rate, " + plotting.CLIENT_RATE, "best server rate, " + plotting.SERVER_RATE)

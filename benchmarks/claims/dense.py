@@ -10,6 +10,7 @@ from claims import markdown, rules
 from claims.baselines import CODE_UNITS, load_baselines
 from claims.figures import Axis
 from claims.results import Results, value_at
+from claims.rules import NON_ADAPTIVE
 from claims.section import (
     Runs,
     Section,
@@ -28,7 +29,6 @@ from fedopt.reproduction.published import METHOD_NAMES, METHODS, paper_settings
 from fedopt.runs.records import RunRecord
 
 JUDGED = ("fedadam", "fedyogi")  # the paper claims it for these two
-OTHERS = ("fedavgm", "fedavg")
 AUTOENCODER_ROUNDS = (50, 100, 150, 200)
 EARLY_ROUNDS = (25, 50, 75, 100)  # of Shakespeare
 SEEDED_ROUND, START_ROUND = 300, 200  # of the autoencoder; some methods have several seeds until round 300
@@ -49,7 +49,7 @@ def at_least_as_good(results: Results) -> Section:
     tuned = finished(results, "autoencoder/tuned/fedyogi")
     errors = _joined(results, r"autoencoder/(seeds/)?[a-z]+-\d")
     # The server rate was chosen with seed 0, so the other seeds decide.
-    tuned_errors = {m: _without_first_seed(errors[m]) for m in OTHERS if m in errors}
+    tuned_errors = {m: _without_first_seed(errors[m]) for m in NON_ADAPTIVE if m in errors}
     for method, runs in _joined(results, r"autoencoder/tuned_seeds/[a-z]+-\d").items():
         tuned_errors[method] = _without_first_seed(runs)
     early = {m: runs for m in METHODS if (runs := _first_seed(text.get(m, [])))}
@@ -74,7 +74,7 @@ def at_least_as_good(results: Results) -> Section:
             ).items()
         },
         "autoencoder of digits, smaller server rate for FedYogi, 1,000 rounds": rules.judge_errors(
-            {m: e for m, e in _means(autoencoder).items() if m in OTHERS} | _means(tuned), ("fedyogi",)
+            {m: e for m, e in _means(autoencoder).items() if m in NON_ADAPTIVE} | _means(tuned), ("fedyogi",)
         ),
     }
     panels = {
@@ -83,7 +83,8 @@ def at_least_as_good(results: Results) -> Section:
         "digits, real handwriting": digits,
         "digits, small network": small,
         "autoencoder, the paper's rates": autoencoder,
-        "autoencoder, FedYogi with server rate 0.01": {m: autoencoder.get(m, []) for m in OTHERS} | tuned,
+        "autoencoder, FedYogi with server rate 0.01": {m: autoencoder.get(m, []) for m in NON_ADAPTIVE}
+        | tuned,
         "characters, synthetic": characters,
     }
     tables = {
@@ -114,10 +115,10 @@ def _judged(runs: Runs, name: str = "value") -> rules.Verdict:
 
     If one of the four methods has not run, the verdict is "holds weaker" at most.
     """
-    means = {m: mean_interval(runs.get(m, []), name) for m in (*JUDGED, *OTHERS)}
+    means = {m: mean_interval(runs.get(m, []), name) for m in (*JUDGED, *NON_ADAPTIVE)}
     known = {method: mean for method, mean in means.items() if mean is not None}
     missing = ", ".join(METHOD_NAMES[method] for method in means if method not in known)
-    others, judged = ([m for m in group if m in known] for group in (OTHERS, JUDGED))
+    others, judged = ([m for m in group if m in known] for group in (NON_ADAPTIVE, JUDGED))
     if not others or not judged:
         return rules.not_run(missing, len(known), len(means))
     best = max(others, key=lambda method: known[method].mean)
@@ -140,7 +141,7 @@ def _judged_seeds(text: Runs) -> rules.Verdict:
 def _joined(results: Results, pattern: str) -> Runs:
     """Return the runs of the autoencoder that are judged or compared."""
     runs = finished(results, pattern)
-    return {method: runs[method] for method in (*JUDGED, *OTHERS) if method in runs}
+    return {method: runs[method] for method in (*JUDGED, *NON_ADAPTIVE) if method in runs}
 
 
 def _judged_starts(rates: str, runs: Runs) -> dict[str, rules.Verdict]:
@@ -161,10 +162,10 @@ def _with_chosen_rate(verdict: rules.Verdict) -> rules.Verdict:
 
 
 def _judged_ratios(
-    runs: Runs, round: int, others: Sequence[str] = OTHERS, limit: float = 1 + rules.COMPARABLE_ERROR
+    runs: Runs, round: int, others: Sequence[str] = NON_ADAPTIVE, limit: float = 1 + rules.COMPARABLE_ERROR
 ) -> rules.Verdict:
     """Compare errors at a round with those of the better of the other methods, paired by seed."""
-    errors = {method: values_at(runs.get(method, []), round) for method in (*JUDGED, *OTHERS)}
+    errors = {method: values_at(runs.get(method, []), round) for method in (*JUDGED, *NON_ADAPTIVE)}
     reference = min(others, key=lambda m: fmean(errors[m].values()) if errors[m] else math.inf)
     ratios = {
         m: confidence_interval([errors[m][seed] / errors[reference][seed] for seed in sorted(common)])

@@ -36,6 +36,8 @@ STATUSES = ("holds", "holds weaker", "not shown here", "contradicted", "not run 
 HOLDS, WEAKER, NOT_SHOWN, CONTRADICTED, NOT_RUN, MEASURED, CONFIRMED = STATUSES
 OPPOSITE = "; the direction is opposite, with one seed"
 
+NON_ADAPTIVE = ("fedavgm", "fedavg")  # the methods with which adaptive ones are compared
+
 # "Clearly better": at least half of the margin that the paper prints. Our files are smaller than the paper's.
 MIN_MARGIN_SHARE = 0.5
 # "At least as good": at most half a point behind, the distance at which the paper still prints bold numbers.
@@ -135,13 +137,11 @@ def judge_fastest(accuracies: Mapping[str, Sequence[float]], judged: str) -> Ver
 
 def judge_errors(errors: Mapping[str, float], judged: Collection[str]) -> Verdict:
     """Judge "at least as good as non-adaptive methods" by mean squared errors of one seed."""
-    others = ("fedavgm", "fedavg")
-    missing = {*judged, *others} - set(errors)
+    needed = {*judged, *NON_ADAPTIVE}
+    missing = needed - set(errors)
     if missing:
-        return not_run(
-            names_text(missing), len(judged) + len(others) - len(missing), len(judged) + len(others)
-        )
-    reference = min(others, key=lambda method: errors[method])
+        return not_run(names_text(missing), len(needed) - len(missing), len(needed))
+    reference = min(NON_ADAPTIVE, key=lambda method: errors[method])
     reason = "; ".join(
         f"{METHOD_NAMES[method]} {errors[method] * 1000:.2f}, {errors[method] / errors[reference]:.2f} times "
         f"the error of {METHOD_NAMES[reference]}"

@@ -9,6 +9,7 @@ from claims.results import Results, halving_rungs, mean_train_loss, value_at
 from claims.section import Section, difference, finished, mean_interval, text_at, values_at
 from claims.selection import joined_records, method_grids
 from claims.sparse import best_full_runs
+from claims.sweeps import HEAT_MAP_TAU
 from claims.tags_plan import GRIDS, MORE_POINTS, SEEDED_CHANGES, SEEDS, TAU, TUNING_ROUNDS
 from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.analysis.seeds import Interval, paired_difference
@@ -17,7 +18,6 @@ from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.tuning.searches import REDUCTION
 
 SLOW = ("fedadam", "fedyogi")
-HEAT_MAP_TAU = 1e-3
 VARIANTS = {  # names of entries
     "beta2 = 0.9": "beta2_0.9",
     "beta2 = 0.999": "beta2_0.999",

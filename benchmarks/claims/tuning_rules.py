@@ -16,6 +16,7 @@ from claims.rules import (
     MEASURE_SEED,
     MEASURED,
     NEAR_BEST,
+    NON_ADAPTIVE,
     NOT_SHOWN,
     ROBUST,
     WEAKER,
@@ -30,7 +31,6 @@ from claims.rules import (
 from fedopt.analysis.seeds import Interval, confidence_interval
 from fedopt.reproduction.published import METHOD_NAMES
 
-OTHERS = ("fedavgm", "fedavg")
 TAUS = (-5.0, -4.0, -3.0, -2.0, -1.0)
 
 # By method and seed: the most client rates near the best for one server rate.
@@ -62,9 +62,9 @@ def judge_good_client_rates(
     the results of the new seeds are averaged first. The claim holds at most weaker if one of these ways to
     count does not agree.
     """
-    missing = {*judged, *OTHERS} - set(counts)
+    missing = {*judged, *NON_ADAPTIVE} - set(counts)
     if missing:
-        return not_run(f"trials of {names_text(missing)}", len(counts), len(judged) + len(OTHERS))
+        return not_run(f"trials of {names_text(missing)}", len(counts), len(judged) + len(NON_ADAPTIVE))
     seeds = _common_seeds(counts)
     reason = (
         f"Most client rates (of {total}) within {NEAR_BEST * 100:g} points of the best for one server rate, "
@@ -78,7 +78,7 @@ def judge_good_client_rates(
     status = _judged_counts(counts, judged)
     statuses = {name: _judged_counts(found, judged) for name, found in others.items()}
     different = [f"{name}: {found}" for name, found in statuses.items() if found != status]
-    if status == HOLDS and min(means[m] for m in judged) <= max(means[m] for m in OTHERS):
+    if status == HOLDS and min(means[m] for m in judged) <= max(means[m] for m in NON_ADAPTIVE):
         different.append("averaged results: " + ", ".join(f"{METHOD_NAMES[m]} {n}" for m, n in means.items()))
     if different:
         reason += f"; other ways to count do not agree ({'; '.join(different)})"
@@ -93,8 +93,8 @@ def _common_seeds(counts: Counts) -> list[int]:
 def _judged_counts(counts: Counts, judged: Collection[str]) -> str:
     """Return the status by the seeds that ran after the measure was chosen."""
     new = [seed for seed in _common_seeds(counts) if seed != MEASURE_SEED]
-    leads = [min(counts[m][s] for m in judged) - max(counts[m][s] for m in OTHERS) for s in new]
-    behind = [max(counts[m][s] for m in judged) - min(counts[m][s] for m in OTHERS) for s in new]
+    leads = [min(counts[m][s] for m in judged) - max(counts[m][s] for m in NON_ADAPTIVE) for s in new]
+    behind = [max(counts[m][s] for m in judged) - min(counts[m][s] for m in NON_ADAPTIVE) for s in new]
     if not new:
         return NOT_SHOWN
     if all(lead > 0 for lead in leads):
@@ -236,11 +236,11 @@ def judge_stability(
     clear inverse relation is not stable.
     """
     adaptive = tuple(correlations)
-    missing = {*adaptive, *OTHERS} - set(spans)
+    missing = {*adaptive, *NON_ADAPTIVE} - set(spans)
     if missing:
-        return not_run(f"trials of {names_text(missing)}", len(spans), len(adaptive) + len(OTHERS))
+        return not_run(f"trials of {names_text(missing)}", len(spans), len(adaptive) + len(NON_ADAPTIVE))
     reason = "Range of log10 of the best server rates: " + ", ".join(
-        f"{METHOD_NAMES[method]} {spans[method]:g}" for method in (*adaptive, *OTHERS)
+        f"{METHOD_NAMES[method]} {spans[method]:g}" for method in (*adaptive, *NON_ADAPTIVE)
     )
     known = {method: found for method, found in correlations.items() if found}
     if known:
@@ -248,7 +248,7 @@ def judge_stability(
         reason += ", ".join(f"{METHOD_NAMES[m]} {found.text}" for m, found in known.items())
     if at_edge:
         reason += "; a best rate is at the edge of the grid for " + names_text(set(at_edge))
-    largest, smallest = max(spans[m] for m in adaptive), min(spans[m] for m in OTHERS)
+    largest, smallest = max(spans[m] for m in adaptive), min(spans[m] for m in NON_ADAPTIVE)
     is_inverse = any(found.probability <= MAX_PROBABILITY for found in known.values())
     if largest <= MAX_SPAN_SHARE * smallest and not is_inverse:
         return Verdict(WEAKER, reason)

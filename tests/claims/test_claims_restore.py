@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import shlex
 import signal
 import subprocess
@@ -162,13 +163,14 @@ sys.exit(program.main())
 
 def test_sigterm_ends_the_command_and_stores_its_progress(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUNNER, str(tmp_path / "results"), "run", "--work", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(runner.TASKS_PATH)}
     metrics, deadline = tmp_path / "runs/test/long/metrics.jsonl", time.monotonic() + 60
-    while not (metrics.exists() and '"round": 2' in metrics.read_text()):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        while not (metrics.exists() and '"round": 2' in metrics.read_text()):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
     assert "test/long: interrupted; its ended runs are stored" in output
     result = load_results(tmp_path / "results")["test/long"]
     assert not result.complete and result.cpu_seconds and result.records[0].status == "interrupted"
