@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from claims.markdown import table
+from claims.plan import REPRODUCED_ARTIFACTS
 from claims.restore import ENDED
 from claims.results import EntryResult, Results
 from claims.runner import this_cpu_type
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.files import write_atomically
 from fedopt.formatting import ABSENT
-from fedopt.reproduction.artifacts.registry import ARTIFACTS
+from fedopt.reproduction.artifacts.registry import select_artifacts
 from fedopt.reproduction.cost_estimate import StepTimes, measure_step_times, run_seconds
 from fedopt.reproduction.cost_estimate import estimate_seconds as run_estimate
 from fedopt.reproduction.data_sources import find_data_sources
@@ -61,18 +62,24 @@ def store_estimates(results: Results, work: Path) -> Path:
     return ESTIMATES
 
 
-def small_scale_hours(times: Mapping[str, StepTimes]) -> dict[str, tuple[int, float]]:
-    """Estimate `fedopt reproduce all --scale small` on synthetic data: runs and core hours by task."""
+def small_scale_hours(times: Mapping[str, StepTimes]) -> dict[str, dict[str, tuple[int, float]]]:
+    """Estimate the reproduced artifacts at the small scale on synthetic data: runs and core hours by task."""
     tasks = tuple(TASK_NAMES)
     plan = RunPlan(SMALL, find_data_sources(tasks, "synthetic"), tasks)
-    runs = {run for artifact in ARTIFACTS.values() for run in artifact.runs(plan.restrict(artifact.tasks))}
-    seconds = {task: [run_seconds(run, times[task]) for run in runs if run.task == task] for task in tasks}
-    return {task: (len(values), round(sum(values) / 3600, 1)) for task, values in seconds.items()}
+    hours: dict[str, dict[str, tuple[int, float]]] = {}
+    for name in REPRODUCED_ARTIFACTS:
+        artifacts = select_artifacts(name, tasks)
+        runs = {run for artifact in artifacts for run in artifact.runs(plan.restrict(artifact.tasks))}
+        by_task = {task: [run_seconds(r, times[task]) for r in runs if r.task == task] for task in tasks}
+        hours[name] = {
+            task: (len(seconds), round(sum(seconds) / 3600, 2)) for task, seconds in by_task.items()
+        }
+    return hours
 
 
 def small_scale_total() -> str:
     """Return the estimated hours of `fedopt reproduce all --scale small` on two cores."""
-    return f"{sum(hours for _, hours in _load_estimates()['reproduce_small'].values()) / 2:.1f}"
+    return f"{sum(hours for _, hours in _load_estimates()['reproduce_small']['all'].values()) / 2:.1f}"
 
 
 def small_scale_cpu() -> str:
@@ -81,20 +88,41 @@ def small_scale_cpu() -> str:
 
 
 def small_scale_table(results: Results) -> str:
-    """Return the estimated core hours of `fedopt reproduce all --scale small`, and of tasks that ran."""
-    hours = _load_estimates()["reproduce_small"]
+    """Return the core hours of the small scale by task: estimates, and actual times of tasks that ran.
+
+    The runs of `reproduce performance` are part of those of `reproduce all`, so their times are too.
+    """
+    estimates = _load_estimates()["reproduce_small"]
     rows = []
-    done_runs = 0
-    for task, (runs, estimate) in hours.items():
-        result = results.get(f"reproduction/{task}")
-        done = sum(record.status in ENDED for record in result.records) if result else 0
-        is_known = result is not None and result.complete and result.cpu_type == small_scale_cpu()
-        actual = f"{(result.cpu_seconds or 0.0) / 3600:.1f}" if result and is_known else ABSENT
-        rows.append([f"`{task}`", str(runs), str(done), f"{estimate:.1f}", actual])
-        done_runs += done
-    totals = [sum(values) for values in zip(*hours.values(), strict=True)]
-    rows.append(["all", str(totals[0]), str(done_runs), f"{totals[1]:.1f}", ABSENT])
-    return table(["task", "runs", "runs that have ended", "estimate, core hours", "actual, core hours"], rows)
+    for task in TASK_NAMES:
+        row, parts = [f"`{task}`"], list[EntryResult | None]()
+        for name, hours in estimates.items():
+            parts.append(results.get(f"reproduction/{name}/{task}"))
+            row += _small_scale_cells(hours[task], parts)
+        rows.append(row)
+    totals = ["all"]
+    for column in zip(*(row[1:] for row in rows), strict=True):
+        totals.append(ABSENT if ABSENT in column else f"{sum(map(float, column)):.4g}")
+    header = [f"{name}: {column}" for name in estimates for column in ("runs", "ended", "estimate", "actual")]
+    return table(["task", *header], [*rows, totals])
+
+
+def _small_scale_cells(
+    planned: tuple[int, float], parts: Sequence[EntryResult | None]
+) -> tuple[str, str, str, str]:
+    """Return the numbers of planned and ended runs, and estimated and actual core hours.
+
+    `planned` has the number of runs and the estimate, `parts` the results of the commands that together have
+    these runs.
+    """
+    runs, estimate = planned
+    found = [result for result in parts if result is not None]
+    ended = sum(record.status in ENDED for result in found for record in result.records)
+    is_known = len(found) == len(parts) and all(
+        result.complete and result.cpu_type == small_scale_cpu() for result in found
+    )
+    actual = f"{sum(result.cpu_seconds or 0.0 for result in found) / 3600:.2f}" if is_known else ABSENT
+    return str(runs), str(ended), f"{estimate:.2f}", actual
 
 
 def _load_estimates() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,12 @@ def test_estimated_runs_are_those_of_the_small_scale() -> None:
     """After a change of the scale: python -m claims estimate"""
     hours = small_scale_hours({task: StepTimes(1e-9, 1e-9) for task in TASK_NAMES})
     estimated = times._load_estimates()["reproduce_small"]
-    assert {task: runs for task, (runs, _) in estimated.items()} == {
-        t: runs for t, (runs, _) in hours.items()
+    assert {name: _runs(tasks) for name, tasks in estimated.items()} == {
+        name: _runs(tasks) for name, tasks in hours.items()
     }
+    assert sum(_runs(hours["performance"]).values()) == 83 and sum(_runs(hours["all"]).values()) == 492
+
+
+def _runs(tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the number of runs of each task."""
+    return {task: runs for task, (runs, _) in tasks.items()}
