@@ -49,6 +49,18 @@ def test_differences_and_bold_are_shown_only_where_they_mean_something(tmp_path:
             assert any("not shown" in note for note in notes) is not expected[0]
 
 
+def test_scales_with_few_rounds_show_the_metric_before_training(tmp_path: Path) -> None:
+    """The runs written by hand have 1 % at round 0."""
+    small = make_reader(tmp_path / "small", CR, "cifar10")
+    write_run(small, small.plan.published(CR, "fedyogi"), 0.80)
+    (table,) = content_of("performance", small).tables
+    cell, missing = table.cell("EMNIST CR", "before training"), table.cell("CIFAR-10", "before training")
+    assert cell is not None and cell.ours == pytest.approx(1.0) and not cell.ours_bold
+    assert missing is not None and missing.ours is None
+    paper = make_reader(tmp_path / "paper", CR, scale=replace(TINY, rounds=None))
+    assert "before training" not in cells_of("performance", paper)
+
+
 def test_curves_of_several_tasks_are_panels_of_one_figure(tmp_path: Path) -> None:
     reader = make_reader(tmp_path, "cifar10", "so_lr")
     write_run(reader, reader.plan.published("so_lr", "fedavg"), 0.3)

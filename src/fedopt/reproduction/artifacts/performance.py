@@ -21,6 +21,7 @@ from fedopt.reproduction.artifacts.cells import (
     ranked_cell,
     seed_notes,
     unit_text,
+    value_cell,
 )
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, mark_bold, point_text
 from fedopt.reproduction.plan import PlannedRun, RunPlan
@@ -35,7 +36,7 @@ from fedopt.reproduction.published import (
     TEST_BOLD,
     paper_settings,
 )
-from fedopt.reproduction.results import RunReader, mean_over_seeds
+from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
 from fedopt.runs.records import RunRecord
 from fedopt.tasks import TASKS
 
@@ -47,6 +48,8 @@ PAPER_BOLD, OUR_BOLD = (
     "Bold: as printed in the paper",
     "; ours if less than 0.5 points (MSE: 0.5 %) from our best",
 )
+
+UNTRAINED = "before training"
 
 Curve = dict[int, Interval]  # by round
 
@@ -78,10 +81,21 @@ def method_cell(reader: RunReader, task: str, method: str) -> ComparisonCell:
     return ranked_cell(plan, method, result, paper=paper, paper_bold=bold)
 
 
+def untrained_cell(reader: RunReader, task: str) -> ComparisonCell:
+    """Build the cell of the initial model, which shows how far the few rounds of a small scale get."""
+    records = reader.records(reader.plan.published(task, method) for method in OPTIMIZERS)
+    values = [value for r in records for t, value in zip(*r.curve("test", r.metric), strict=True) if t == 0]
+    run = reader.plan.published(task, OPTIMIZERS[0])
+    initial = RunValue(run, values[0] if values else None)
+    return value_cell(reader.plan, initial, row=TASK_NAMES[task], column=UNTRAINED, ranked=False)
+
+
 def performance(reader: RunReader) -> ArtifactContent:
     """Compare the validation performance of all methods."""
     plan = reader.plan
-    cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
+    ranked = [method_cell(reader, task, method) for task in plan.tasks for method in METHODS]
+    initial = [] if plan.scale.is_comparable else [untrained_cell(reader, task) for task in plan.tasks]
+    cells = (*mark_bold(ranked), *initial)
     title = f"Validation performance, mean over {plan.scale.averaged_rounds}"
     table = ComparisonTable(title, cells, "task", f"{TUNING} {bold_rule(plan)}")
     return comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
