@@ -34,7 +34,9 @@ def decay(results: Results) -> Section:
     characters = finished(results, "characters/.*"), finished(results, "decay/characters/.*")
     verdicts = {
         "digits, small network, 1,500 rounds": _judged(constant, decayed, central, "value"),
-        "digits, round 200": _judged(short_constant, short_decayed, short_central[1], "last"),
+        "digits, round 200": _judged(
+            short_constant, short_decayed, short_central[1], "last", "centralized training with decay"
+        ),
         "characters, synthetic, 300 rounds": rules.judge_decay(_gains(*characters, "value"), None),
     }
     tables = {
@@ -73,13 +75,19 @@ def _common_seeds(runs: Sequence[RunRecord], others: Sequence[RunRecord]) -> lis
     return [record for record in runs if record.info["seed"] in seeds]
 
 
-def _judged(constant: Runs, decayed: Runs, central: Interval | None, name: str) -> rules.Verdict:
+def _judged(
+    constant: Runs,
+    decayed: Runs,
+    central: Interval | None,
+    name: str,
+    centralized: str = "centralized training",
+) -> rules.Verdict:
     gaps = {}
     for method in OPTIMIZERS:
         ends = [mean_interval(runs.get(method, []), name) for runs in (constant, decayed)]
         if central and ends[0] and ends[1]:
             gaps[method] = (central.mean - ends[0].mean, central.mean - ends[1].mean)
-    return rules.judge_decay(_gains(constant, decayed, name), gaps)
+    return rules.judge_decay(_gains(constant, decayed, name), gaps, centralized)
 
 
 def _gains(constant: Runs, decayed: Runs, name: str) -> dict[str, Interval | None]:

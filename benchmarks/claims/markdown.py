@@ -36,7 +36,8 @@ def difference_text(interval: Interval | None, metric: str) -> str:
     if interval is None:
         return ABSENT
     text = metric_unit(metric).format_difference(interval.mean, interval.half_width)
-    return text if text.startswith("−") or not interval.mean else f"+{text}"
+    is_zero = not float(text.split()[0].replace("−", "-").replace(",", ""))
+    return text if text.startswith("−") or is_zero else f"+{text}"
 
 
 def provenance(results: Iterable[EntryResult]) -> str:

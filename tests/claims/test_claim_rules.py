@@ -243,7 +243,7 @@ def test_share_of_tau_is_paired_by_seed() -> None:
     ("ratio", "width", "status"),
     [
         (0.9, 0.1, rules.HOLDS),
-        (1.0, 0.1, rules.WEAKER),  # the interval includes 1.05
+        (1.0, 0.1, rules.NOT_SHOWN),  # the interval includes 1.05
         (0.9, None, rules.WEAKER),
         (1.2, 0.1, rules.CONTRADICTED),
         (1.2, 0.2, rules.NOT_SHOWN),
@@ -258,6 +258,12 @@ def test_ratios_of_errors_over_seeds(ratio: float, width: float | None, status: 
     assert rules.judge_error_ratios(missing, "fedavgm", "").status == rules.NOT_RUN
 
 
+def test_a_stated_limit_allows_holds_weaker_at_most() -> None:
+    for status, limited in ((rules.HOLDS, rules.WEAKER), (rules.CONTRADICTED, rules.CONTRADICTED)):
+        assert rules.limit_to_weaker(rules.Verdict(status, "a"), "b") == (limited, "a; b")
+    assert rules.limit_to_weaker(rules.Verdict(rules.NOT_RUN, "a"), "b") == (rules.NOT_RUN, "a")
+
+
 @pytest.mark.parametrize(("error", "status"), [(0.0048, rules.WEAKER), (0.0047, rules.NOT_SHOWN)])
 def test_scaffold_is_not_better_if_its_error_is_at_most_five_percent_smaller(
     error: float, status: str
@@ -269,11 +275,14 @@ def test_scaffold_is_not_better_if_its_error_is_at_most_five_percent_smaller(
 
 
 def test_fastest_has_the_highest_accuracy_at_every_evaluation() -> None:
-    others = {"fedavg": [0.3, 0.4], "fedavgm": [0.35, 0.42]}
+    others = {"fedavg": [0.3, 0.4, 0.6], "fedavgm": [0.35, 0.42, 0.5]}
     judge = rules.judge_fastest
-    assert judge({**others, "fedadagrad": [0.4, 0.5]}, "fedadagrad").status == rules.WEAKER
-    assert judge({**others, "fedadagrad": [0.34, 0.5]}, "fedadagrad").status == rules.NOT_SHOWN
-    assert judge(others, "fedadagrad").status == rules.NOT_RUN
+    verdict = judge({**others, "fedadagrad": [0.4, 0.5, 0.55]}, "fedadagrad", 2)  # behind later
+    assert (
+        verdict.status == rules.WEAKER and "2 of the first 2 evaluations and at 2 of all 3" in verdict.reason
+    )
+    assert judge({**others, "fedadagrad": [0.34, 0.5, 0.7]}, "fedadagrad", 2).status == rules.NOT_SHOWN
+    assert judge(others, "fedadagrad", 2).status == rules.NOT_RUN
 
 
 @pytest.mark.parametrize(
