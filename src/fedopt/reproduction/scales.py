@@ -224,6 +224,7 @@ PAPER = ReproductionScale(name="paper", summary="the paper's rounds, cohorts and
 SMALL = ReproductionScale(
     name="small",
     summary="4 to 100 rounds, 2 x 2 or 3 x 3 rates: a night on two cores for everything",
+    remarks=("Runs end early in training: numbers show which methods start fast, not which become best.",),
     rounds=100,
     costly_rounds={
         "emnist_ae": 60,
