@@ -25,7 +25,13 @@ from claims.scaffold import scaffold
 from claims.section import Section, commands
 from claims.tags_plan import TUNING_ROUNDS
 from claims.tau import robustness_to_tau
-from claims.times import small_scale_cpu, small_scale_table, small_scale_total, times_table
+from claims.times import (
+    small_scale_cpu,
+    small_scale_progress,
+    small_scale_table,
+    small_scale_total,
+    times_table,
+)
 from fedopt.files import write_atomically
 from fedopt.reproduction.plotting import render_svg
 
@@ -68,6 +74,7 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
         times=times_table(results),
         small_scale=small_scale_table(results),
         small_scale_cpu=small_scale_cpu(),
+        small_scale_progress=small_scale_progress(results),
         small_scale_hours=small_scale_total(),
         tuning_rounds=TUNING_ROUNDS,
     )

@@ -107,6 +107,21 @@ def small_scale_table(results: Results) -> str:
     return table(["task", *header], [*rows, totals])
 
 
+def small_scale_progress(results: Results) -> str:
+    """Return how many tasks are complete, and the ratio of their actual and estimated times."""
+    sentences = []
+    for name, hours in _load_estimates()["reproduce_small"].items():
+        found = {task: results.get(f"reproduction/{name}/{task}") for task in TASK_NAMES}
+        complete = {task: result for task, result in found.items() if result and result.complete}
+        sentence = f"`{name}` is complete for {len(complete)} of {len(found)} tasks"
+        here = {task: r for task, r in complete.items() if r.cpu_type == small_scale_cpu()}
+        if here and name == next(iter(REPRODUCED_ARTIFACTS)):  # later artifacts share its runs
+            actual = sum(result.cpu_seconds or 0.0 for result in here.values()) / 3600
+            sentence += f", with {actual / sum(hours[task][1] for task in here):.2f} times the estimated time"
+        sentences.append(sentence)
+    return "; ".join(sentences)
+
+
 def _small_scale_cells(
     planned: tuple[int, float], parts: Sequence[EntryResult | None]
 ) -> tuple[str, str, str, str]:
