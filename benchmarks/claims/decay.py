@@ -37,7 +37,9 @@ def decay(results: Results) -> Section:
         "digits, round 200": _judged(
             short_constant, short_decayed, short_central[1], "last", "centralized training with decay"
         ),
-        "characters, synthetic, 300 rounds": rules.judge_decay(_gains(*characters, "value"), None),
+        "characters, synthetic, 300 rounds": rules.limit_to_weaker(
+            rules.judge_decay(_gains(*characters, "value"), None), rules.SYNTHETIC_DATA
+        ),
     }
     tables = {
         "writers": _writers_table(results, constant, decayed, central),

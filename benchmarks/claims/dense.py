@@ -67,7 +67,7 @@ def at_least_as_good(results: Results) -> Section:
         ),
         "digits, round 200": _judged(digits, "last"),
         "digits, small network, 1,500 rounds": _judged(small),
-        "characters, synthetic, 300 rounds": _judged(characters),
+        "characters, synthetic, 300 rounds": rules.limit_to_weaker(_judged(characters), rules.SYNTHETIC_DATA),
         "autoencoder of digits, the paper's rates, 1,000 rounds": rules.judge_errors(
             _means(autoencoder), JUDGED
         ),
@@ -137,9 +137,7 @@ def _judged_seeds(text: Runs) -> rules.Verdict:
     """Compare FedYogi with FedAvg, which have several seeds. FedAvgM is better than FedAvg and has one."""
     gap = difference(text.get("fedyogi", []), text.get("fedavg", []))
     verdict = rules.judge_at_least_as_good({"fedyogi": gap}, "fedavg")
-    if verdict.status != rules.HOLDS:
-        return verdict
-    return rules.Verdict(rules.WEAKER, f"{verdict.reason}; FedAvgM, which is better here, has one seed")
+    return rules.limit_to_weaker(verdict, "FedAvgM, which is better here, has one seed")
 
 
 def _judged_start(text: Runs) -> rules.Verdict:

@@ -33,10 +33,6 @@ class Entry(NamedTuple):
         """Return the value of an option of the command."""
         return self.arguments[self.arguments.index(name) + 1] if name in self.arguments else None
 
-    def owns(self, task: str) -> bool:
-        """Whether runs of a task belong to this entry. The tasks of a reproduction have their own entries."""
-        return self.arguments[0] != "reproduce" or self.option("--tasks") == task
-
     def command(self, out: str = "") -> list[str]:
         """Return the command, with its own or another directory."""
         return ["fedopt", *self.arguments, "--out", out or self.out]

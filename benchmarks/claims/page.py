@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from claims import dense, slow_starters, sparse
+from claims import dense, slow_starters, small_scale, sparse
 from claims.agreement import agreement
 from claims.best_rates import inverse_relation
 from claims.decay import decay
@@ -25,13 +25,7 @@ from claims.scaffold import scaffold
 from claims.section import Section, commands
 from claims.tags_plan import TUNING_ROUNDS
 from claims.tau import robustness_to_tau
-from claims.times import (
-    small_scale_cpu,
-    small_scale_progress,
-    small_scale_table,
-    small_scale_total,
-    times_table,
-)
+from claims.times import load_estimates, times_table
 from fedopt.files import write_atomically
 from fedopt.reproduction.plotting import render_svg
 
@@ -72,13 +66,23 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
         summary=_summary(content),
         opposite=_opposite(content),
         times=times_table(results),
-        small_scale=small_scale_table(results),
-        small_scale_cpu=small_scale_cpu(),
-        small_scale_progress=small_scale_progress(results),
-        small_scale_hours=small_scale_total(),
+        small_scale=_small_scale(results),
         tuning_rounds=TUNING_ROUNDS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _small_scale(results: Results) -> dict[str, str]:
+    """Return tables and numbers of the small scale of the reproduction."""
+    estimates = load_estimates()
+    cpu, hours = estimates["cpu"], estimates["reproduce_small"]
+    return {
+        "cpu": cpu,
+        "times": small_scale.times_by_task(results, hours, cpu),
+        "progress": small_scale.progress(results, hours, cpu),
+        "hours": f"{sum(estimate for _, estimate in hours['all'].values()) / 2:.1f}",
+        "results": small_scale.results_by_task(results),
+    }
 
 
 def _described(

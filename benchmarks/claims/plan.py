@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from claims import label_skew, tags_plan, writers_plan
+from claims import label_skew, small_scale, tags_plan, writers_plan
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.tags_plan import BEST_POINTS, FULL_ROUNDS, SEEDS, TUNING_ROUNDS
@@ -41,7 +41,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_autoencoder_seeds(),
         *_decay(range(1, SEEDS)),
         *_later(results),
-        *_reproduction(results),
+        *_reproduction(),
     ]
 
 
@@ -338,29 +338,22 @@ def _shakespeare_long() -> list[Entry]:
 # -- the small scale of `fedopt reproduce`
 
 
-# In this order: short runs first, so that more tasks are complete after a short time.
 REPRODUCED = ("emnist_ae", "emnist_cr", "so_nwp", "shakespeare", "cifar10", "cifar100", "so_lr")
-# Artifacts by the name of their entries. The runs of the first one are part of the second: the paper's rates
-# of all methods, and the grid of SCAFFOLD.
-REPRODUCED_ARTIFACTS = {"performance": ("performance", "curves"), "all": ("all",)}
 
 
-def _reproduction(results: Results) -> list[Entry]:
+def _reproduction() -> list[Entry]:
     """`fedopt reproduce --scale small`, one task per command, because all of them take a night.
 
-    All commands share a directory. When all tasks are complete, the last commands write their common page.
+    All commands share a directory, and each adds its task to the tables and figures there.
     """
-    entries: list[Entry] = []
-    for name, artifacts in REPRODUCED_ARTIFACTS.items():
-        tasks = [
-            _reproduce(f"reproduction/{name}/{task}", artifacts[0], ("--tasks", task)) for task in REPRODUCED
-        ]
-        entries += tasks
-        if all(entry.name in results and results[entry.name].complete for entry in tasks):
-            entries += [_reproduce(f"reproduction/{artifact}", artifact) for artifact in artifacts]
-    return entries
-
-
-def _reproduce(name: str, artifact: str, options: tuple[str, ...] = ()) -> Entry:
-    arguments = ("reproduce", artifact, "--scale", "small", "--data", "synthetic", "--workers", "2")
-    return Entry(name, (*arguments, *options), 300, "reproduction")
+    return [
+        Entry(
+            f"reproduction/{artifact}/{task}",
+            ("reproduce", artifact, "--scale", "small", "--data", "synthetic", "--workers", "2")
+            + ("--tasks", task),
+            300,
+            "reproduction",
+        )
+        for artifact in small_scale.ARTIFACTS
+        for task in REPRODUCED
+    ]

@@ -40,6 +40,7 @@ from fedopt.reproduction.published import METHOD_NAMES
 STATUSES = ("holds", "holds weaker", "not shown here", "contradicted", "not run yet", "measured", "confirmed")
 HOLDS, WEAKER, NOT_SHOWN, CONTRADICTED, NOT_RUN, MEASURED, CONFIRMED = STATUSES
 OPPOSITE = "; the direction is opposite, with one seed"
+SYNTHETIC_DATA = "the data is synthetic"
 
 NON_ADAPTIVE = ("fedavgm", "fedavg")  # the methods with which adaptive ones are compared
 

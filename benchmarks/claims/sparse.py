@@ -21,7 +21,6 @@ REAL, SYNTHETIC = "tags of real questions, 1,500 rounds", "tags, synthetic data,
 PUBLISHED = "tags of real questions, the paper's rates, 1,500 rounds"
 LONG_SYNTHETIC = "tags, synthetic data, 1,500 rounds"
 TUNED_SYNTHETIC = "tags, synthetic data, our rates, 1,500 rounds"
-OWN_DATA = "the data is synthetic"
 
 
 def clear_margin(results: Results) -> Section:
@@ -97,7 +96,9 @@ def clear_margin(results: Results) -> Section:
             "large_tau_gains": _large_tau_gains(results),
         },
         {
-            name: rules.limit_to_weaker(_judged(runs), OWN_DATA) if "synthetic" in name else _judged(runs)
+            name: rules.limit_to_weaker(_judged(runs), rules.SYNTHETIC_DATA)
+            if "synthetic" in name
+            else _judged(runs)
             for name, runs in cases.items()
         },
         "^so_lr/(full|synthetic)",

@@ -7,11 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from claims.markdown import difference_text
 from claims.page import FIGURES, PAGE, build_page, sections
 from claims.plan import plan_entries
 from claims.results import EntryResult, load_results
 from claims.section import Section, divergence
 
+from fedopt.analysis.seeds import Interval
 from fedopt.runs.records import RunRecord
 
 pytestmark = pytest.mark.xdist_group("claims page")  # one process of the test session computes the sections
@@ -37,6 +39,12 @@ def test_every_verdict_cites_a_number(content: list[Section]) -> None:
     verdicts = [verdict for section in content for verdict in section.verdicts.values()]
     assert len(verdicts) >= 10
     assert all(re.search(r"\d", verdict.reason) for verdict in verdicts)
+
+
+def test_no_claim_holds_because_of_synthetic_data(content: list[Section]) -> None:
+    synthetic = [v for s in content for data, v in s.verdicts.items() if "synthetic" in data]
+    assert len(synthetic) >= 6
+    assert all(v.status != "holds" and "the data is synthetic" in v.reason for v in synthetic)
 
 
 def test_figures_of_the_page_exist(content: list[Section]) -> None:
@@ -105,3 +113,11 @@ def test_runs_with_a_huge_training_loss_have_diverged(
 ) -> None:
     train = [{"round": 10 * n, "rounds": 10, "loss": loss} for n, loss in enumerate(losses, 1)]
     assert divergence(RunRecord(Path(), info, {}, train, [])) == expected
+
+
+@pytest.mark.parametrize(
+    ("mean", "text"), [(0.0123, "+1.2"), (-0.0123, "−1.2"), (0.0, "0.0"), (-0.0002, "0.0"), (0.0004, "0.0")]
+)
+def test_differences_have_a_sign_unless_they_are_shown_as_zero(mean: float, text: str) -> None:
+    assert difference_text(Interval(mean, None, 1), "accuracy") == text
+    assert difference_text(Interval(mean, 0.01, 3), "accuracy") == f"{text} ± 1.0"

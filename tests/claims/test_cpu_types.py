@@ -11,7 +11,7 @@ from claims.entry import Entry
 from claims.plan import REPEATED, REPEATED_WITH, plan_entries
 from claims.repeatability import compare_curves, compare_values, judge_checksums
 from claims.results import EntryResult, load_results, load_results_by_cpu
-from claims.times import small_scale_hours
+from claims.small_scale import small_scale_hours
 
 from claims import cpu_types, rules, runner, times
 from fedopt.reproduction.cost_estimate import StepTimes
@@ -163,7 +163,7 @@ def test_entry_of_another_cpu_type_runs_once_here(tmp_path: Path, monkeypatch: p
 def test_estimated_runs_are_those_of_the_small_scale() -> None:
     """After a change of the scale: python -m claims estimate"""
     hours = small_scale_hours({task: StepTimes(1e-9, 1e-9) for task in TASK_NAMES})
-    estimated = times._load_estimates()["reproduce_small"]
+    estimated = times.load_estimates()["reproduce_small"]
     assert {name: _runs(tasks) for name, tasks in estimated.items()} == {
         name: _runs(tasks) for name, tasks in hours.items()
     }

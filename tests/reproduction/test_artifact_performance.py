@@ -52,10 +52,13 @@ def test_differences_and_bold_are_shown_only_where_they_mean_something(tmp_path:
 def test_scales_with_few_rounds_show_the_metric_before_training(tmp_path: Path) -> None:
     """The runs written by hand have 1 % at round 0."""
     small = make_reader(tmp_path / "small", CR, "cifar10")
-    write_run(small, small.plan.published(CR, "fedyogi"), 0.80)
-    (table,) = content_of("performance", small).tables
+    path = write_run(small, small.plan.published(CR, "fedyogi"), 0.80)
+    content = content_of("performance", small)
+    (table,) = content.tables
     cell, missing = table.cell("EMNIST CR", "before training"), table.cell("CIFAR-10", "before training")
     assert cell is not None and cell.ours == pytest.approx(1.0) and not cell.ours_bold
+    assert cell.run == path  # to which the number links
+    assert len(content.figure.axes[0].get_yticks()) == 6  # the methods
     assert missing is not None and missing.ours is None
     paper = make_reader(tmp_path / "paper", CR, scale=replace(TINY, rounds=None))
     assert "before training" not in cells_of("performance", paper)

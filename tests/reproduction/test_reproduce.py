@@ -91,6 +91,22 @@ def test_another_artifact_shares_the_runs_and_is_added_to_the_page(reproduction:
     assert page.index('<section id="performance"') < page.index('<section id="curves_so_lr"')
 
 
+def test_commands_for_single_tasks_build_one_page(tmp_path: Path) -> None:
+    """The second command names another task. Its tables contain both, and it runs only its own task."""
+    reader = make_reader(tmp_path, "so_lr")
+    write_runs(reader, ARTIFACTS["so_test"].runs(reader.plan), lambda run: 0.5)
+    nwp = make_reader(tmp_path, "so_nwp")
+    write_runs(nwp, ARTIFACTS["so_test"].runs(nwp.plan)[1:], lambda run: 0.25)  # one of five is missing
+    started: list[str] = []
+    (outcome,) = reproduce(options_for("so_test", tmp_path, tasks="so_lr"), started.append)
+    assert not any("so_nwp" in message for message in started)  # nothing of it runs
+    assert (outcome.runs, outcome.done) == (10, 9)
+    lines = list(csv.DictReader((tmp_path / "so_test" / "numbers.csv").read_text().splitlines()))
+    shown = [(line["row"], line["ours (synthetic)"]) for line in lines]
+    assert shown == [("SO NWP", ""), *[("SO NWP", "25")] * 4, *[("SO LR", "50")] * 5]
+    assert "--tasks so_nwp,so_lr" in (tmp_path / "so_test" / "table.md").read_text()
+
+
 def test_page_escapes_text_from_the_command(tmp_path: Path) -> None:
     out = tmp_path / "<b>&amp; 'quoted'"
     reproduce(options_for("datasets", out))

@@ -87,6 +87,7 @@ def write_run(
         "metric": metric,
         "better": TASKS[run.task].better,
         "command": trial.command,
+        "segments": [{"after_round": 0, "fedopt": "0", "torch": "2", "cpu": "AVX2"}],
     }
     info |= {"value": value, "train_loss": train_loss} if status == "done" else {}
     info |= {"full_test": {metric: full_test}} if full_test is not None else {}

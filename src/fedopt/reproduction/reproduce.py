@@ -1,6 +1,7 @@
 """`fedopt reproduce`: plan the runs of the requested artifacts, run the missing ones, write the page.
 
-Finished and diverged runs are not repeated, so the same command continues after an interruption.
+Finished and diverged runs are not repeated, so the same command continues after an interruption. Tables and
+figures show all tasks that have runs in the directory, so commands for single tasks build one page together.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ from fedopt.reproduction.data_sources import find_data_sources, label_notes
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.reproduction.plotting import add_scale, render
 from fedopt.reproduction.published import DATASET_BY_TASK, OPTIMIZERS, SCAFFOLD
-from fedopt.reproduction.results import RunReader
+from fedopt.reproduction.results import RunReader, runs_directory
 from fedopt.reproduction.scales import ReproductionScale
 from fedopt.reproduction.table_files import to_csv, to_markdown
 from fedopt.runs.directory import check_directory, remove_checkpoints
@@ -81,11 +83,13 @@ def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutc
     tasks = parse_tasks(options.tasks)
     artifacts = select_artifacts(options.artifact, tasks)
     needed = tuple(task for task in tasks if any(task in artifact.tasks for artifact in artifacts))
-    sources = find_data_sources(needed, options.data)
-    plan = RunPlan(options.scale.restrict(needed), sources, needed, options.variant, options.seeds)
+    find_data_sources(needed, options.data)  # rejects data that these tasks do not need
+    shown = tuple(task for task in parse_tasks(None) if task in needed or _has_runs(options.out, task))
+    sources = find_data_sources(shown, options.data)
+    plan = RunPlan(options.scale.restrict(shown), sources, shown, options.variant, options.seeds)
     reader = RunReader(plan, options.out)
     runs = {artifact: artifact.runs(plan) for artifact in artifacts}
-    all_runs = list(dict.fromkeys(run for planned in runs.values() for run in planned))
+    all_runs = [r for r in dict.fromkeys(chain.from_iterable(runs.values())) if r.task in needed]
     outcomes: dict[Artifact, ArtifactOutcome] = {}
 
     def write(ready: Sequence[Artifact]) -> None:
@@ -93,11 +97,11 @@ def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutc
         for artifact in ready:
             log(f"drawing {artifact.name}")
             outcomes[artifact] = _write_artifact(reader, artifact, runs[artifact], options)
-        html = page.render_page(options.out, options.scale, options.variant)
+        html = page.render_page(options.out, plan.scale, options.variant)
         write_atomically(options.out / "index.html", html)
 
     lock = _lock_output(options)
-    finished: set[str] = set()
+    finished = set(shown) - set(needed)
     try:
         _log_estimate(reader, all_runs, options, log)
         for task in (None, *needed):  # first the artifacts without runs
@@ -117,6 +121,11 @@ def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutc
     finally:
         os.close(lock)
     return [outcomes[artifact] for artifact in artifacts]
+
+
+def _has_runs(out: Path, task: str) -> bool:
+    """Whether the directory has runs of a task."""
+    return runs_directory(out, task).is_dir()
 
 
 def _lock_output(options: ReproduceOptions) -> int:
@@ -245,7 +254,8 @@ def _write_artifact(
     content = artifact.content(reader)
     datasets = dict.fromkeys(DATASET_BY_TASK[task] for task in plan.tasks)
     labels = [plan.sources[name].label for name in datasets]
-    command, scale = options.command(artifact.name), plan.scale
+    shown = replace(options, tasks=",".join(plan.tasks)) if options.tasks else options
+    command, scale = shown.command(artifact.name), plan.scale
     add_scale(content.figure, scale.title)
     figure = render(content.figure, artifact.name)
     notes = "\n".join(f"- {note}" for note in (*content.notes, *label_notes(labels), *scale.reductions))

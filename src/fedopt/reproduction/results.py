@@ -48,7 +48,7 @@ class RunReader:
     def trial(self, run: PlannedRun) -> Trial:
         """Return the configuration and the directory of a run."""
         if run not in self._trials:
-            root, data = self.out / "runs" / run.task, self.plan.source(run.task).directory
+            root, data = runs_directory(self.out, run.task), self.plan.source(run.task).directory
             self._trials[run] = make_trial(root, run.task, run.algorithm, run.point, run.settings, data)
         return self._trials[run]
 
@@ -121,6 +121,11 @@ class RunReader:
             return RunValue(runs[0], None, missing)
         best = select_best(values, lower_is_better(TASKS[runs[0].task], select))
         return best or RunValue(runs[0], None, DIVERGED, values[0].path)
+
+
+def runs_directory(out: Path, task: str) -> Path:
+    """Return the directory with the runs of a task."""
+    return out / "runs" / task
 
 
 def select_best(values: Sequence[RunValue], lower: bool) -> RunValue | None:

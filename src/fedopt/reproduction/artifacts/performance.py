@@ -83,22 +83,30 @@ def method_cell(reader: RunReader, task: str, method: str) -> ComparisonCell:
 
 def untrained_cell(reader: RunReader, task: str) -> ComparisonCell:
     """Build the cell of the initial model, which shows how far the few rounds of a small scale get."""
-    records = reader.records(reader.plan.published(task, method) for method in OPTIMIZERS)
-    values = [value for r in records for t, value in zip(*r.curve("test", r.metric), strict=True) if t == 0]
-    run = reader.plan.published(task, OPTIMIZERS[0])
-    initial = RunValue(run, values[0] if values else None)
+    runs = [reader.plan.published(task, method) for method in OPTIMIZERS]
+    found = (
+        RunValue(run, value, path=record.path)
+        for run in runs
+        for record in reader.records([run])
+        for t, value in zip(*record.curve("test", record.metric), strict=True)
+        if t == 0
+    )
+    initial = next(found, RunValue(runs[0], None))
     return value_cell(reader.plan, initial, row=TASK_NAMES[task], column=UNTRAINED, ranked=False)
 
 
 def performance(reader: RunReader) -> ArtifactContent:
     """Compare the validation performance of all methods."""
     plan = reader.plan
-    ranked = [method_cell(reader, task, method) for task in plan.tasks for method in METHODS]
-    initial = [] if plan.scale.is_comparable else [untrained_cell(reader, task) for task in plan.tasks]
-    cells = (*mark_bold(ranked), *initial)
+    cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
     title = f"Validation performance, mean over {plan.scale.averaged_rounds}"
     table = ComparisonTable(title, cells, "task", f"{TUNING} {bold_rule(plan)}")
-    return comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
+    content = comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
+    if plan.scale.is_comparable:
+        return content
+    (table,) = content.tables  # the figure does not show the initial models: they are far from the others
+    initial = (untrained_cell(reader, task) for task in plan.tasks)
+    return content._replace(tables=(replace(table, cells=(*table.cells, *initial)),))
 
 
 def so_test(reader: RunReader) -> ArtifactContent:
