@@ -66,17 +66,20 @@ def build_page(results: Results, content: Sequence[Section]) -> str:
         summary=_summary(content),
         opposite=_opposite(content),
         times=times_table(results),
-        small_scale=_small_scale(results),
+        small_scale=_small_scale(entries, results),
         tuning_rounds=TUNING_ROUNDS,
     )
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _small_scale(results: Results) -> dict[str, str]:
-    """Return tables and numbers of the small scale of the reproduction."""
+def _small_scale(entries: Sequence[Entry], results: Results) -> dict[str, str]:
+    """Return tables, numbers, commands and origin of the small scale of the reproduction."""
     estimates = load_estimates()
     cpu, hours = estimates["cpu"], estimates["reproduce_small"]
+    used = [result for name, result in results.items() if name.startswith("reproduction/")]
     return {
+        "commands": commands(entries, results, "^reproduction/"),
+        "origin": provenance(used) if used else "",
         "cpu": cpu,
         "times": small_scale.times_by_task(results, hours, cpu),
         "progress": small_scale.progress(results, hours, cpu),
