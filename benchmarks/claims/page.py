@@ -19,7 +19,7 @@ from claims.markdown import provenance, table
 from claims.padding import padding
 from claims.plan import plan_entries
 from claims.repeatability import repeatability
-from claims.results import Results
+from claims.results import EntryResult, Results
 from claims.rules import OPPOSITE, STATUSES
 from claims.scaffold import scaffold
 from claims.section import Section, commands
@@ -76,15 +76,15 @@ def _small_scale(entries: Sequence[Entry], results: Results) -> dict[str, str]:
     """Return tables, numbers, commands and origin of the small scale of the reproduction."""
     estimates = load_estimates()
     cpu, hours = estimates["cpu"], estimates["reproduce_small"]
-    used = [result for name, result in results.items() if name.startswith("reproduction/")]
+    result = results.get(small_scale.ENTRY) or EntryResult(small_scale.ENTRY, "", [], False, None, [])
     return {
-        "commands": commands(entries, results, "^reproduction/"),
-        "origin": provenance(used) if used else "",
+        "commands": commands(entries, results, f"^{small_scale.ENTRY}$"),
+        "origin": provenance([result]) if result.records else "",
         "cpu": cpu,
-        "times": small_scale.times_by_task(results, hours, cpu),
-        "progress": small_scale.progress(results, hours, cpu),
-        "hours": f"{sum(estimate for _, estimate in hours['all'].values()) / 2:.1f}",
-        "results": small_scale.results_by_task(results),
+        "times": small_scale.times_by_task(result, hours, cpu),
+        "progress": small_scale.progress(result, hours, cpu),
+        "hours": f"{sum(estimate for _, estimate in hours.values()) / 2:.1f}",
+        "results": small_scale.results_by_task(result) if result.records else "",
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from claims import label_skew, small_scale, tags_plan, writers_plan
+from claims import label_skew, tags_plan, writers_plan
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.tags_plan import BEST_POINTS, FULL_ROUNDS, SEEDS, TUNING_ROUNDS
@@ -338,22 +338,7 @@ def _shakespeare_long() -> list[Entry]:
 # -- the small scale of `fedopt reproduce`
 
 
-REPRODUCED = ("emnist_ae", "emnist_cr", "so_nwp", "shakespeare", "cifar10", "cifar100", "so_lr")
-
-
 def _reproduction() -> list[Entry]:
-    """`fedopt reproduce --scale small`, one task per command, because all of them take a night.
-
-    All commands share a directory, and each adds its task to the tables and figures there.
-    """
-    return [
-        Entry(
-            f"reproduction/{artifact}/{task}",
-            ("reproduce", artifact, "--scale", "small", "--data", "synthetic", "--workers", "2")
-            + ("--tasks", task),
-            300,
-            "reproduction",
-        )
-        for artifact in small_scale.ARTIFACTS
-        for task in REPRODUCED
-    ]
+    """`fedopt reproduce all --scale small`: all tables and figures of the paper."""
+    command = ("reproduce", "all", "--scale", "small", "--data", "synthetic", "--workers", "2")
+    return [Entry("reproduction/small", command, 600, "reproduction")]

@@ -35,7 +35,6 @@ from claims.results import (
     read_records,
     store_result,
 )
-from claims.small_scale import PERFORMANCE, performance_paths
 from fedopt.analysis.seeds import parse_seeds
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
@@ -231,7 +230,7 @@ def make_result(
     entry: Entry, work: Path, attempt: Attempt | None, out: str = "", commit: str = ""
 ) -> EntryResult:
     """Return the result of an entry from its own or another directory."""
-    records = [record for record in read_records(work / (out or entry.out)) if owns(entry, record)]
+    records = read_records(work / (out or entry.out))
     if attempt:
         # A run that diverges is a result, although its exit code is not 0.
         complete = attempt.code == 0 or _has_all_seeds(entry, records)
@@ -241,19 +240,6 @@ def make_result(
     command = shlex.join(entry.command(out))
     seconds = attempt.cpu_seconds if attempt else None
     return EntryResult(entry.name, command, [commit or current_commit()], complete, seconds, records)
-
-
-def owns(entry: Entry, record: RunRecord) -> bool:
-    """Whether a run belongs to an entry.
-
-    The entries of a reproduction share a directory. Each has one task. Runs of `reproduce performance` belong
-    to its entry, whichever command computed them.
-    """
-    if entry.arguments[0] != "reproduce":
-        return True
-    task = record.info["task"]
-    is_performance = record.path in performance_paths(task)
-    return entry.option("--tasks") == task and is_performance == (entry.arguments[1] == PERFORMANCE)
 
 
 def _has_all_seeds(entry: Entry, records: Sequence[RunRecord]) -> bool:

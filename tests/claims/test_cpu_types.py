@@ -164,10 +164,13 @@ def test_estimated_runs_are_those_of_the_small_scale() -> None:
     """After a change of the scale: python -m claims estimate"""
     hours = small_scale_hours({task: StepTimes(1e-9, 1e-9) for task in TASK_NAMES})
     estimated = times.load_estimates()["reproduce_small"]
-    assert {name: _runs(tasks) for name, tasks in estimated.items()} == {
-        name: _runs(tasks) for name, tasks in hours.items()
-    }
-    assert sum(_runs(hours["performance"]).values()) == 83 and sum(_runs(hours["all"]).values()) == 492
+    assert _runs(estimated) == _runs(hours)
+    # SO LR: 9 pairs of rates, 3 adaptive methods with two values of tau, 3 others; 6 tasks with fewer runs
+    assert _runs(hours)["so_lr"] == 9 * (3 * 2 + 3)
+    assert _runs(hours)["shakespeare"] == _runs(hours)["emnist_ae"] == 4 * (3 * 2 + 3)
+    # decay: 4 pairs of rates for 5 methods; centralized: 2 rates for 5 optimizers
+    assert _runs(hours)["emnist_cr"] == 4 * (3 * 2 + 3) + 4 * 5 + 2 * 5
+    assert _runs(hours)["cifar10"] == _runs(hours)["cifar100"] == _runs(hours)["so_nwp"] == 6
 
 
 def _runs(tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:

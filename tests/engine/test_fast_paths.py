@@ -17,7 +17,17 @@ from training import CASES, assert_same, task_problem, train_clients
 from worker_pool import Pool
 
 import fedopt
-from fedopt.algorithms import OPTIMIZERS, Algorithm, ClientResult, Optimizer, Vector, Work, adam, sgd
+from fedopt.algorithms import (
+    OPTIMIZERS,
+    Algorithm,
+    ClientResult,
+    Optimizer,
+    Vector,
+    Work,
+    adam,
+    scaffold,
+    sgd,
+)
 from fedopt.algorithms import fedopt as fedopt_algorithm
 from fedopt.algorithms.base import Round
 from fedopt.algorithms.fedopt import FedOptClient
@@ -29,6 +39,7 @@ from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.fast_paths import (
     CLIENT_ON_SPARSE_ROWS,
     FAST_PATHS,
+    IN_PLACE_SCAFFOLD,
     IN_PLACE_SGD,
     SELF_UPDATING_LAYERS,
     SERVER_ON_SPARSE_ROWS,
@@ -37,7 +48,7 @@ from fedopt.engine.fast_paths import (
 from fedopt.engine.loop import Step
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import initial_model, initial_vector
+from fedopt.engine.worker import ClientJob, Worker, initial_model, initial_vector
 from fedopt.models.linear import TagRegression
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
@@ -60,6 +71,25 @@ def test_in_place_sgd_equals_the_algorithm_to_the_bit(case: str) -> None:
         actual = train_clients(Serial(), problem, _clients(case), lr)
     assert_same(expected, actual, 0.0)
     assert float(actual[0][1][0].abs().max()) > 0
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("case", CASES)
+def test_in_place_scaffold_equals_the_algorithm_to_the_bit(case: str, option: str) -> None:
+    """The second round has control variates: c is not zero and differs from c_i."""
+    name, lr, settings = CASES[case]
+    problem = task_problem(name, "scaffold", double=False, **settings)
+    problem = replace(problem, algorithm=lambda: scaffold(option=option))  # type: ignore[arg-type]
+    x = initial_vector(problem)
+    c, c_i = (torch.linspace(-high, high, len(x)) for high in (0.01, 0.02))
+    results = []
+    for paths in ((IN_PLACE_SCAFFOLD,), ()):
+        with disabled(*paths):
+            worker = Worker(problem, problem.federation(), ())
+        job = ClientJob(Round(1, lr, 1.0, 2, 40), _clients(case)[0])
+        results += [worker.run(job, (x, c), kept) for kept in (None, (c_i,))]
+    assert_same(results[:2], results[2:], 0.0)
+    assert not torch.equal(results[2][1][0], results[3][1][0])  # c - c_i changes the steps
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -36,11 +36,14 @@ class ScaffoldClient:
         for b in work.batches():  # for e = 1..E, for b in B_i
             g = work.gradient(x_i, b)
             x_i = step(x_i, -(g + correction), eta_l)  # x_i = x_i - eta_l (g_i - c_i + c)
-        if self.option == "I":
-            c_plus = work.full_gradient(x)
-        else:
-            c_plus = c_i - c + (x - x_i) / (work.steps * eta_l)  # work.steps = E |B_i|
+        c_plus = self.control_variate(work, x, x_i, c, c_i)
         return ClientResult((x_i - x, c_plus - c_i), keeps=(c_plus,))  # Delta x_i, Delta c_i; c_i = c_i+
+
+    def control_variate(self, work: Work, x: Vector, x_i: Vector, c: Vector, c_i: Vector) -> Vector:
+        """Return c_i+."""
+        if self.option == "I":
+            return work.full_gradient(x)
+        return c_i - c + (x - x_i) / (work.steps * work.round.eta_l)  # work.steps = E |B_i|
 
 
 def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:

@@ -54,6 +54,10 @@ def _client_is_sgd(algorithm: Algorithm, problem: Problem, model: nn.Module) -> 
     return bool(algorithm.client == FedOptClient(sgd()))
 
 
+def _client_is_scaffold(algorithm: Algorithm) -> bool:
+    return type(algorithm.client) is ScaffoldClient
+
+
 def _layers_can_update(algorithm: Algorithm, problem: Problem, model: nn.Module) -> bool:
     plain_sgd = _client_is_sgd(algorithm, problem, model)
     return plain_sgd and problem.penalty is None and bool(self_updating_layers(model))
@@ -130,6 +134,11 @@ IN_PLACE_SGD = FastPath(
     "The client is Algorithm 1's client with `sgd()`: x_i = x_i - eta_l g can then overwrite x_i.",
     _client_is_sgd,
 )
+IN_PLACE_SCAFFOLD = FastPath(
+    "in-place SCAFFOLD",
+    "The client is SCAFFOLD's: x_i = x_i - eta_l (g - c_i + c) can then overwrite x_i.",
+    _client_is_scaffold,
+)
 SELF_UPDATING_LAYERS = FastPath(
     "layers that update themselves",
     "In-place client SGD applies, the objective has no penalty, the model declares `each_layer_once`, and "
@@ -164,6 +173,7 @@ UNEQUAL_STEPS = FastPath(
 )
 FAST_PATHS = (
     IN_PLACE_SGD,
+    IN_PLACE_SCAFFOLD,
     SELF_UPDATING_LAYERS,
     CLIENT_ON_SPARSE_ROWS,
     SERVER_ON_SPARSE_ROWS,

@@ -13,10 +13,16 @@ from torch import nn
 
 from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
+from fedopt.algorithms.scaffold import ScaffoldClient
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork
-from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, SELF_UPDATING_LAYERS
+from fedopt.engine.fast_paths import (
+    CLIENT_ON_SPARSE_ROWS,
+    IN_PLACE_SCAFFOLD,
+    IN_PLACE_SGD,
+    SELF_UPDATING_LAYERS,
+)
 from fedopt.engine.mismatch import compare_examples
 from fedopt.engine.model_evaluation import (
     EVAL_BATCH,
@@ -173,6 +179,11 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
+def _copy(x: Vector, output: Vector | None) -> Vector:
+    """Return a copy of x, in the buffer `output` if there is one."""
+    return x.clone() if output is None else output[: len(x)].copy_(x)
+
+
 class Worker:
     """Holds one model and the data of one problem, and runs jobs one after the other."""
 
@@ -190,15 +201,27 @@ class Worker:
         """Return the algorithm's client, or a fast path with the same result."""
         if IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module):
             return self._sgd_in_place
+        if IN_PLACE_SCAFFOLD.applies(self.algorithm):
+            return self._scaffold_in_place
         return self.algorithm.client
 
     def _sgd_in_place(self, work: ClientWork, x: Vector) -> ClientResult:
         """Run Algorithm 1's client with SGD on one copy of x. It allocates no vector in a step."""
         module = self.flat.module
         fast = SELF_UPDATING_LAYERS.applies(self.algorithm, self.problem, module)
-        x_i = x.clone() if work.output is None else work.output[: len(x)].copy_(x)
+        x_i = _copy(x, work.output)
         work.sgd_in_place(x_i, self_updating_layers(module) if fast else ())
         return ClientResult((x_i.sub_(x),))  # Delta_i
+
+    def _scaffold_in_place(self, work: ClientWork, x: Vector, c: Vector) -> ClientResult:
+        """Run SCAFFOLD's client on one copy of x. In a step, it allocates no vector as long as x."""
+        client = self.algorithm.client
+        assert isinstance(client, ScaffoldClient)  # the condition of the fast path
+        (c_i,) = work.kept_or(c)
+        x_i = _copy(x, work.output)
+        work.corrected_sgd_in_place(x_i, c - c_i)
+        c_plus = client.control_variate(work, x, x_i, c, c_i)
+        return ClientResult((x_i.sub_(x), c_plus - c_i), keeps=(c_plus,))
 
     def run(
         self,

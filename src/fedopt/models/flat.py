@@ -80,6 +80,11 @@ class Flat:
         for p, values, shape in zip(self.parameters, torch.split(x, sizes), shapes, strict=True):
             p.data = values.view(shape)
 
+    def split(self, x: Tensor) -> list[Tensor]:
+        """Return the part of a full vector that belongs to each parameter, as views with its shape."""
+        parts = zip(torch.split(x, self.sizes), self.shapes, strict=True)
+        return [values.view(shape) for values, shape in parts]
+
     def train(self) -> None:
         """Set training mode. Frozen normalisation layers stay in evaluation mode."""
         self.module.train()

@@ -150,12 +150,13 @@ class RunPlan:
         seed: int | None = None,
     ) -> PlannedRun:
         scale = self.scale
+        every, last_every = scale.evaluation_intervals(task)
         settings: dict[str, Any] = {
             "rounds": scale.task_rounds(task),
             "seed": self.seeds[0] if seed is None else seed,
             "eval.sample": scale.eval_sample(task),
-            "eval.every": scale.eval_every,
-            "eval.last_every": scale.eval_last_every,
+            "eval.every": every,
+            "eval.last_every": last_every,
             "eval.final": "sample",
         }
         if algorithm != "centralized":

@@ -81,8 +81,9 @@ class ArtifactOutcome(NamedTuple):
 def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutcome]:
     """Run what is missing and write all artifacts. After an error, write what exists and raise it."""
     tasks = parse_tasks(options.tasks)
-    artifacts = select_artifacts(options.artifact, tasks)
-    needed = tuple(task for task in tasks if any(task in artifact.tasks for artifact in artifacts))
+    artifacts = select_artifacts(options.artifact, tasks, options.scale)
+    shown_by_artifacts = {task for artifact in artifacts for task in artifact.tasks_at(options.scale)}
+    needed = tuple(task for task in tasks if task in shown_by_artifacts)
     find_data_sources(needed, options.data)  # rejects data that these tasks do not need
     shown = tuple(task for task in parse_tasks(None) if task in needed or _has_runs(options.out, task))
     sources = find_data_sources(shown, options.data)
@@ -248,7 +249,7 @@ def _write_artifact(
     reader: RunReader, artifact: Artifact, runs: Sequence[PlannedRun], options: ReproduceOptions
 ) -> ArtifactOutcome:
     """Write the files of an artifact, each atomically."""
-    directory, plan = options.out / artifact.name, reader.plan.restrict(artifact.tasks)
+    directory, plan = options.out / artifact.name, artifact.restrict(reader.plan)
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     content = artifact.content(reader)

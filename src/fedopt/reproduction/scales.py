@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from fedopt.formatting import count_noun
 from fedopt.reproduction.published import (
@@ -38,9 +39,11 @@ class ReproductionScale:
     steps: int | None = None  # local steps of a client; None: one epoch
     width: int | None = None  # values of each rate around the paper's best; None: the whole grid
     costly_widths: Mapping[str, int] = field(default_factory=dict)  # fewer values for tasks with long steps
+    untuned: tuple[str, ...] = ()  # tasks with very long steps, which only have runs with the paper's rates
     samples: Mapping[str, int] = field(default_factory=dict)  # evaluation examples; "" for other tasks
     eval_every: int = 50
     eval_last_every: int = 10
+    evaluations: int | None = None  # in a run, at equal intervals; None: see the two intervals above
     full_test: bool = True  # whether runs on Stack Overflow end with the full test set
     decay_rounds: int = DECAY_ROUNDS
     epochs: int = CENTRALIZED_EPOCHS  # of centralized training
@@ -91,6 +94,13 @@ class ReproductionScale:
     def task_cohort(self, task: str) -> int:
         return self.cohort or paper_settings(task).clients_per_round
 
+    def evaluation_intervals(self, task: str) -> tuple[int, int]:
+        """Return the rounds between evaluations of a task, and between those of the last 100 rounds."""
+        if self.evaluations is None:
+            return self.eval_every, self.eval_last_every
+        every = ceil(self.task_rounds(task) / self.evaluations)
+        return every, every
+
     def eval_sample(self, task: str) -> int:
         """Return the number of test examples of an evaluation. 0 means all, except on Stack Overflow."""
         if self.samples:
@@ -102,10 +112,15 @@ class ReproductionScale:
         return select_around(grid.values, best, self.task_width(task))
 
     def task_width(self, task: str) -> int | None:
-        return self.costly_widths.get(task, self.width)
+        return 1 if task in self.untuned else self.costly_widths.get(task, self.width)
 
     def taus(self, task: str, best: float) -> tuple[float, ...]:
-        """Return the values of tau: the paper's grid, or the value of the heat maps and one more."""
+        """Return the values of tau: the paper's grid, or the value of the heat maps and one more.
+
+        A task without a grid has the paper's best value only.
+        """
+        if task in self.untuned:
+            return (best,)
         if self.width is None:
             return paper_settings(task).tau_grid.values
         other = best if best != HEAT_MAP_TAU else HEAT_MAP_TAU + 1
@@ -163,10 +178,12 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
             yield f"{scale.cohort} clients per round. The paper has {cohorts}."
     if scale.steps is not None:
         yield f"A client takes {count_noun(scale.steps, 'step')} instead of one epoch."
+    tuned = [task for task in scale.tasks if task not in scale.untuned]
+    untuned = [task for task in scale.tasks if task in scale.untuned]
     if scale.width is None:
         yield "The paper's rounds, cohorts, batch sizes and grids. SCAFFOLD uses the same grid of rates."
-    else:
-        widest = max(scale.task_width(task) or 0 for task in scale.tasks)
+    elif tuned:
+        widest = max(scale.task_width(task) or 0 for task in tuned)
         yield (
             f"Sweeps try {widest} x {widest} rates around the paper's best rates instead of the "
             "whole grid. For SCAFFOLD, for which the paper prints no rates, they are around FedAvg's."
@@ -174,16 +191,21 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
         if parts := [
             f"{n} x {n} for {TASK_NAMES[task]}"
             for task, n in scale.costly_widths.items()
-            if task in scale.tasks and n < widest
+            if task in tuned and n < widest
         ]:
             yield f"Tasks with long steps have fewer rates: {', '.join(parts)}."
         yield "Sweeps try two values of tau: 1e-3, and the paper's best or 1e-2."
+    if untuned:
+        which = f" for {', '.join(TASK_NAMES[task] for task in untuned)}" if tuned else ""
+        yield f"No sweeps{which}: runs have the paper's rates, and SCAFFOLD has those of FedAvg."
 
 
 def _evaluation(scale: ReproductionScale) -> Iterator[str]:
-    interval = "every round" if scale.eval_every == 1 else f"every {scale.eval_every} rounds"
-    if scale.eval_every > scale.eval_last_every:
-        interval += f" and every {scale.eval_last_every} of the last {LAST_ROUNDS}"
+    intervals = [scale.evaluation_intervals(task) for task in scale.tasks]
+    every, last_every = _range(every for every, _ in intervals), _range(last for _, last in intervals)
+    interval = "every round" if every == "1" else f"every {every} rounds"
+    if every != last_every:
+        interval += f" and every {last_every} of the last {LAST_ROUNDS}"
     sample = ""
     if scale.samples:
         named = {task: n for task, n in scale.samples.items() if task in scale.tasks}
@@ -191,7 +213,7 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
         if set(scale.tasks) - set(named):
             parts.append(f"{scale.samples['']:,}" + (" (other tasks)" if named else ""))
         sample = f" on {', '.join(parts)} test examples"
-    paper = "" if scale.eval_every == 1 else "; the paper's code does it every round"
+    paper = "" if every == "1" else "; the paper's code does it every round"
     yield f"The model is evaluated {interval}{sample}{paper}."
     if not scale.full_test:
         yield "No evaluation on the full test set: the test-set table shows the last evaluation."
@@ -223,22 +245,22 @@ def _checkpoints(scale: ReproductionScale) -> Iterator[str]:
 PAPER = ReproductionScale(name="paper", summary="the paper's rounds, cohorts and grids")
 SMALL = ReproductionScale(
     name="small",
-    summary="4 to 100 rounds, 2 x 2 or 3 x 3 rates: a night on two cores for everything",
+    summary="16 to 100 rounds, up to 3 x 3 rates: an evening on two cores for everything",
     remarks=("Runs end early in training: numbers show which methods start fast, not which become best.",),
     rounds=100,
     costly_rounds={
-        "emnist_ae": 60,
         "emnist_cr": 30,
         "shakespeare": 30,
-        "so_nwp": 8,
-        "cifar10": 4,
-        "cifar100": 4,
+        "so_nwp": 16,
+        "cifar10": 16,
+        "cifar100": 16,
     },
     cohort=10,
     width=3,
-    costly_widths={"so_nwp": 2, "cifar10": 2, "cifar100": 2},
-    samples={"cifar10": 1000, "cifar100": 1000, "": 2000},
-    eval_every=10,
+    costly_widths={"emnist_cr": 2, "shakespeare": 2, "emnist_ae": 2},
+    untuned=("cifar10", "cifar100", "so_nwp"),
+    samples={"cifar10": 1000, "cifar100": 1000, "so_nwp": 1000, "": 2000},
+    evaluations=10,
     full_test=False,
     decay_rounds=10,
     epochs=5,

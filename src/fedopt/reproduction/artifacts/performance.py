@@ -40,10 +40,6 @@ from fedopt.reproduction.results import RunReader, RunValue, mean_over_seeds
 from fedopt.runs.records import RunRecord
 from fedopt.tasks import TASKS
 
-TUNING = (
-    "The five optimizers use the rates and tau that the paper prints. SCAFFOLD uses the best rates of our "
-    "own sweep and does not count when the best result is determined."
-)
 PAPER_BOLD, OUR_BOLD = (
     "Bold: as printed in the paper",
     "; ours if less than 0.5 points (MSE: 0.5 %) from our best",
@@ -57,6 +53,16 @@ Curve = dict[int, Interval]  # by round
 def bold_rule(plan: RunPlan) -> str:
     """Return the meaning of bold numbers. Ours are bold only where they have a meaning."""
     return f"{PAPER_BOLD}{OUR_BOLD if plan.scale.has_meaning else ''}."
+
+
+def tuning_note(plan: RunPlan) -> str:
+    """Return where the rates of the methods come from."""
+    untuned = [TASK_NAMES[task] for task in plan.tasks if task in plan.scale.untuned]
+    exception = f" ({', '.join(untuned)}: FedAvg's rates)" if untuned else ""
+    return (
+        "The five optimizers use the rates and tau that the paper prints. SCAFFOLD uses the best rates of "
+        f"our own sweep{exception} and does not count when the best result is determined."
+    )
 
 
 def method_runs(reader: RunReader, task: str, method: str) -> tuple[PlannedRun, ...]:
@@ -100,7 +106,7 @@ def performance(reader: RunReader) -> ArtifactContent:
     plan = reader.plan
     cells = mark_bold([method_cell(reader, task, method) for task in plan.tasks for method in METHODS])
     title = f"Validation performance, mean over {plan.scale.averaged_rounds}"
-    table = ComparisonTable(title, cells, "task", f"{TUNING} {bold_rule(plan)}")
+    table = ComparisonTable(title, cells, "task", f"{tuning_note(plan)} {bold_rule(plan)}")
     content = comparison_content(plan, table, "Validation performance", seed_notes(plan, cells))
     if plan.scale.is_comparable:
         return content

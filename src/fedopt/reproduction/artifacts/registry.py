@@ -19,6 +19,7 @@ from fedopt.reproduction.published import (
     TASK_NAMES,
 )
 from fedopt.reproduction.results import RunReader
+from fedopt.reproduction.scales import ReproductionScale
 
 Planner = Callable[[RunPlan], Iterator[PlannedRun]]
 
@@ -33,14 +34,23 @@ class Artifact:
     make: Callable[[RunReader], ArtifactContent]
     plan_runs: Planner = lambda plan: iter(())
     tasks: tuple[str, ...] = tuple(TASK_NAMES)
+    shows_grid: bool = False  # then it leaves out tasks that a scale does not tune
+
+    def tasks_at(self, scale: ReproductionScale) -> tuple[str, ...]:
+        """Return the tasks that it shows at a scale."""
+        return tuple(task for task in self.tasks if not (self.shows_grid and task in scale.untuned))
+
+    def restrict(self, plan: RunPlan) -> RunPlan:
+        """Return the part of a plan for the tasks that it shows."""
+        return plan.restrict(self.tasks_at(plan.scale))
 
     def runs(self, plan: RunPlan) -> tuple[PlannedRun, ...]:
         """Return the runs that it needs, each once."""
-        return tuple(dict.fromkeys(self.plan_runs(plan.restrict(self.tasks))))
+        return tuple(dict.fromkeys(self.plan_runs(self.restrict(plan))))
 
     def content(self, reader: RunReader) -> ArtifactContent:
         """Make the tables and the figure from the runs that exist."""
-        return self.make(replace(reader, plan=reader.plan.restrict(self.tasks)))
+        return self.make(replace(reader, plan=self.restrict(reader.plan)))
 
 
 def _each(methods: Sequence[str], plan_one: Callable[[RunPlan, str, str], Iterable[PlannedRun]]) -> Planner:
@@ -89,8 +99,22 @@ _LIST = (
         _PUBLISHED,
         ("so_nwp", "so_lr"),
     ),
-    Artifact("learning_rates", "Best learning rates", _HYPERPARAMETERS, tuning.learning_rates, _SWEEPS),
-    Artifact("tau_values", "Best values of τ", _HYPERPARAMETERS, tuning.tau_values, _ADAPTIVE_SWEEPS),
+    Artifact(
+        "learning_rates",
+        "Best learning rates",
+        _HYPERPARAMETERS,
+        tuning.learning_rates,
+        _SWEEPS,
+        shows_grid=True,
+    ),
+    Artifact(
+        "tau_values",
+        "Best values of τ",
+        _HYPERPARAMETERS,
+        tuning.tau_values,
+        _ADAPTIVE_SWEEPS,
+        shows_grid=True,
+    ),
     Artifact(
         "decay",
         "Centralized training and learning-rate decay",
@@ -127,6 +151,7 @@ _LIST = (
             heatmaps.heatmaps,
             _HEAT_MAPS,
             (task,),
+            shows_grid=True,
         )
         for task, name in TASK_NAMES.items()
     ),
@@ -136,6 +161,7 @@ _LIST = (
         "Appendix, relation between client and server learning rates",
         tuning.server_rates,
         _HEAT_MAPS,
+        shows_grid=True,
     ),
     Artifact(
         "tau",
@@ -143,6 +169,7 @@ _LIST = (
         f"{_RESULTS}, and appendix, robustness of the adaptivity parameter",
         tuning.tau,
         _ADAPTIVE_SWEEPS,
+        shows_grid=True,
     ),
     Artifact(
         "labels",
@@ -160,18 +187,25 @@ GROUPS = {
 }
 
 
-def select_artifacts(name: str, tasks: tuple[str, ...]) -> tuple[Artifact, ...]:
-    """Return the artifact or the group called `name`, without artifacts that have none of `tasks`."""
+def select_artifacts(name: str, tasks: tuple[str, ...], scale: ReproductionScale) -> tuple[Artifact, ...]:
+    """Return the artifact or the group called `name`, without artifacts that show none of `tasks`."""
     if name not in ARTIFACTS and name not in GROUPS:
         raise unknown("artifact", name, [*ARTIFACTS, *GROUPS, "list"])
     named = [ARTIFACTS[member] for member in GROUPS.get(name, (name,))]
-    selected = tuple(artifact for artifact in named if set(artifact.tasks) & set(tasks))
-    if not selected:
-        allowed = tuple(dict.fromkeys(task for artifact in named for task in artifact.tasks))
-        given = ",".join(tasks)
-        message = f"{name} has none of the tasks in --tasks {given}; allowed: {', '.join(allowed)}"
-        raise UnknownName(message, kind="task", name=given, allowed=allowed)
-    return selected
+    selected = tuple(artifact for artifact in named if set(artifact.tasks_at(scale)) & set(tasks))
+    if selected:
+        return selected
+    given = ",".join(tasks)
+    untuned = [task for artifact in named for task in artifact.tasks if task in scale.untuned]
+    if set(untuned) & set(tasks):
+        message = (
+            f"{name} shows a grid of rates, which the scale {scale.name} does not have for "
+            f"{', '.join(dict.fromkeys(untuned))}; choose another --scale, or `reproduce curves`"
+        )
+        raise UnknownName(message, kind="task", name=given)
+    allowed = tuple(dict.fromkeys(task for artifact in named for task in artifact.tasks_at(scale)))
+    message = f"{name} has none of the tasks in --tasks {given}; allowed: {', '.join(allowed)}"
+    raise UnknownName(message, kind="task", name=given, allowed=allowed)
 
 
 def parse_tasks(text: str | None) -> tuple[str, ...]:
