@@ -389,7 +389,7 @@ def test_wrapped_optimizer_is_not_an_optimizer_of_the_package() -> None:
 
 
 def test_registry_has_unique_names_and_conditions() -> None:
-    assert len({path.name for path in FAST_PATHS}) == len(FAST_PATHS) == 6
+    assert len({path.name for path in FAST_PATHS}) == len(FAST_PATHS) == 7
     assert all(path.exact_if.endswith(".") and "\n" not in path.exact_if for path in FAST_PATHS)
 
 
