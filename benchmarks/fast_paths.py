@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedopt.algorithms import Algorithm, scaffold
 from fedopt.algorithms.base import Round
 from fedopt.bench.engine_rounds import EngineRounds
 from fedopt.bench.environment import describe_origin, measurement_origin
@@ -32,6 +34,7 @@ from fedopt.bench.workload import build_workload
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.fast_paths import (
     CLIENT_ON_SPARSE_ROWS,
+    IN_PLACE_SCAFFOLD,
     IN_PLACE_SGD,
     SELF_UPDATING_LAYERS,
     SERVER_ON_SPARSE_ROWS,
@@ -74,17 +77,22 @@ def compare(what: str, where: str, plain: Timed, fast: Timed, repeats: int) -> C
     return result
 
 
-def train_clients(task: str, clients: int | None = 1, without: Sequence[FastPath] = ()) -> Timed:
-    """Train clients of `task` for a few steps, without some fast paths."""
+def train_clients(
+    task: str, clients: int | None = 1, without: Sequence[FastPath] = (), algorithm: Callable[[], Algorithm] | None = None
+) -> Timed:
+    """Train clients of `task` for a few steps, without some fast paths. The default algorithm is FedAvg."""
     workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)
+    problem = replace(workload.problem, algorithm=algorithm) if algorithm else workload.problem
     with disabled(*without):
-        worker = Worker(workload.problem, workload.problem.federation(), ())
+        worker = Worker(problem, problem.federation(), ())
     round = Round(0, workload.client_lr, 1.0, 1, 1)
+    made = problem.algorithm()
+    sent = made.sent(made.init(workload.x))
 
     def train() -> None:
         with disabled(*without):
             for client in range(len(workload.examples)):
-                worker.run(ClientJob(round, client), (workload.x,), None)
+                worker.run(ClientJob(round, client), sent, None)
 
     return train
 
@@ -178,6 +186,10 @@ def measure(repeats: int) -> list[Comparison]:
         )
         for task in TASKS
     ]
+    for task in ("emnist_ae", "so_lr"):
+        plain = train_clients(task, without=[IN_PLACE_SCAFFOLD], algorithm=scaffold)
+        fast = train_clients(task, algorithm=scaffold)
+        results.append(compare(IN_PLACE_SCAFFOLD.name, task, plain, fast, repeats))
     cohort = train_clients("so_lr", clients=None)
     dense = train_clients("so_lr", clients=None, without=[CLIENT_ON_SPARSE_ROWS])
     results.append(compare(CLIENT_ON_SPARSE_ROWS.name, "cohort of so_lr", dense, cohort, 3 * repeats))

@@ -52,8 +52,7 @@ def times_by_task(result: EntryResult, hours: Hours, cpu: str) -> str:
     type computed them.
     """
     rows = []
-    for task in TASK_NAMES:
-        planned, estimate = hours[task]
+    for task, (planned, estimate) in hours.items():
         records = [record for record in result.records if record.info["task"] == task]
         ended = [record for record in records if record.status in ENDED]
         is_known = len(ended) == planned and result.cpu_type == cpu

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from claims.results import EntryResult, read_records
 from reproduction_runs import write_run
 
@@ -27,7 +26,9 @@ def make_records(*statuses: str) -> list[RunRecord]:
     """Return records of runs that took 0.1 hours each."""
     machine = {"cpu": CPU}
     return [
-        RunRecord(Path(str(n)), {"task": "so_lr", "status": s, "machine": machine, "seconds": 360}, {}, [], [])
+        RunRecord(
+            Path(str(n)), {"task": "so_lr", "status": s, "machine": machine, "seconds": 360}, {}, [], []
+        )
         for n, s in enumerate(statuses)
     ]
 
@@ -36,11 +37,6 @@ def cells(text: str, row: str) -> dict[str, str]:
     """Return a row of a Markdown table by column."""
     header, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines())
     return dict(zip(header, next(cells for cells in rows if cells[0] == row), strict=True))
-
-
-@pytest.fixture(autouse=True)
-def one_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_scale, "TASK_NAMES", {"so_lr": "SO LR"})
 
 
 def test_times_are_shown_when_all_runs_of_a_task_have_ended() -> None:
