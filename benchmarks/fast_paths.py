@@ -78,7 +78,10 @@ def compare(what: str, where: str, plain: Timed, fast: Timed, repeats: int) -> C
 
 
 def train_clients(
-    task: str, clients: int | None = 1, without: Sequence[FastPath] = (), algorithm: Callable[[], Algorithm] | None = None
+    task: str,
+    clients: int | None = 1,
+    without: Sequence[FastPath] = (),
+    algorithm: Callable[[], Algorithm] | None = None,
 ) -> Timed:
     """Train clients of `task` for a few steps, without some fast paths. The default algorithm is FedAvg."""
     workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), clients, STEPS)

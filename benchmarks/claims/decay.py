@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from claims import markdown, rules
 from claims.figures import Axis
@@ -17,13 +17,14 @@ from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
 
 HEADER = ["", "constant", "decay", "difference"]
+WITH_DECAY = "centralized training with decay"
 
 
 def decay(results: Results) -> Section:
     """Compare a constant client rate with exponential decay, and both with centralized training."""
     constant, decayed = (finished(results, f"writers/seeds/{name}/[a-z]+") for name in SCHEDULES)
-    by_rate = _centralized(results)
-    central = max(by_rate.values(), key=lambda mean: mean.mean, default=None)
+    by_rate = _centralized(results, "writers/centralized(_more)?", "last")
+    central = _best(by_rate)
     short_constant = finished(results, r"digits/[a-z]+-\d")
     short_decayed = finished(results, r"decay/digits/[a-z]+-\d")
     short_constant = {m: _common_seeds(runs, short_decayed.get(m, [])) for m, runs in short_constant.items()}
@@ -32,26 +33,25 @@ def decay(results: Results) -> Section:
         for name in SCHEDULES
     ]
     characters = finished(results, "characters/.*"), finished(results, "decay/characters/.*")
+    central_characters = [
+        _centralized(results, f"decay/characters_centralized/{name}", "value") for name in SCHEDULES
+    ]
+    best_characters = [_best(by_rate) for by_rate in central_characters]
     verdicts = {
         "digits, small network, 1,500 rounds": _judged(constant, decayed, central, "value"),
-        "digits, round 200": _judged(
-            short_constant, short_decayed, short_central[1], "last", "centralized training with decay"
-        ),
+        "digits, round 200": _judged(short_constant, short_decayed, short_central[1], "last", WITH_DECAY),
         "characters, synthetic, 300 rounds": rules.limit_to_weaker(
-            rules.judge_decay(_gains(*characters, "value"), None), rules.SYNTHETIC_DATA
+            _judged(*characters, best_characters[1], "value", WITH_DECAY), rules.SYNTHETIC_DATA
         ),
     }
     tables = {
         "writers": _writers_table(results, constant, decayed, central),
-        "digits": markdown.table(
-            HEADER,
-            [
-                *_rows(short_constant, short_decayed, "last"),
-                ["Centralized", *(markdown.value_text(v, "accuracy") for v in short_central), ABSENT],
-            ],
+        "digits": _with_centralized(_rows(short_constant, short_decayed, "last"), short_central),
+        "characters": _with_centralized(_rows(*characters, "value"), best_characters),
+        "centralized": _centralized_table({"centralized training": by_rate}),
+        "centralized_characters": _centralized_table(
+            dict(zip(("constant rate", "decay"), central_characters, strict=True))
         ),
-        "characters": markdown.table(HEADER, _rows(*characters, "value")),
-        "centralized": _centralized_table(by_rate),
         **_ranges(constant, decayed, central),
     }
     line = ("centralized", central.mean * 100) if central else None
@@ -96,20 +96,35 @@ def _gains(constant: Runs, decayed: Runs, name: str) -> dict[str, Interval | Non
     return {m: difference(decayed.get(m, []), constant.get(m, []), name) for m in OPTIMIZERS}
 
 
-def _centralized(results: Results) -> dict[float, Interval]:
-    """Return the accuracy after the last epoch by log10 of the client rate. Some rates have several seeds."""
-    runs = finished(results, "writers/centralized(_more)?").get("centralized", [])
+def _centralized(results: Results, pattern: str, name: str) -> dict[float, Interval]:
+    """Return a result of centralized training by log10 of the client rate. Some rates have several seeds."""
+    runs = finished(results, pattern).get("centralized", [])
     by_rate: dict[float, dict[int, RunRecord]] = {}
     for run in runs:
         by_rate.setdefault(round(log10(run.config["client.lr"]), 2), {})[run.info["seed"]] = run
-    means = {rate: mean_interval(list(seeds.values()), "last") for rate, seeds in sorted(by_rate.items())}
+    means = {rate: mean_interval(list(seeds.values()), name) for rate, seeds in sorted(by_rate.items())}
     return {rate: mean for rate, mean in means.items() if mean}
 
 
-def _centralized_table(central: dict[float, Interval]) -> str:
-    cells = [markdown.value_text(mean, "accuracy") for mean in central.values()]
-    header = ["log10 client rate", *map(markdown.number, central)]
-    return markdown.table(header, [["centralized training", *cells]]) if central else ""
+def _best(by_rate: Mapping[float, Interval]) -> Interval | None:
+    return max(by_rate.values(), key=lambda mean: mean.mean, default=None)
+
+
+def _centralized_table(rows: Mapping[str, Mapping[float, Interval]]) -> str:
+    """Return a table of results by client rate. All rows have the same rates."""
+    rates = next(iter(rows.values()))
+    header = ["log10 client rate", *map(markdown.number, rates)]
+    cells = [
+        [name, *(markdown.value_text(by_rate.get(rate), "accuracy") for rate in rates)]
+        for name, by_rate in rows.items()
+    ]
+    return markdown.table(header, cells) if rates else ""
+
+
+def _with_centralized(rows: Sequence[Sequence[str]], central: Sequence[Interval | None]) -> str:
+    """Return the table of a constant rate and decay, with the best centralized training as last row."""
+    last = ["Centralized", *(markdown.value_text(value, "accuracy") for value in central), ABSENT]
+    return markdown.table(HEADER, [*rows, last])
 
 
 def _ranges(constant: Runs, decayed: Runs, central: Interval | None) -> dict[str, str]:

@@ -40,6 +40,7 @@ def plan_entries(results: Results) -> list[Entry]:
         *_shakespeare_seeds(),
         *_autoencoder_seeds(),
         *_decay(range(1, SEEDS)),
+        *_characters_centralized(),
         *_later(results),
         *_reproduction(),
     ]
@@ -135,6 +136,23 @@ def _centralized() -> list[Entry]:
 
 def _characters_decay() -> list[Entry]:
     return [_characters_run(f"decay/characters/{m}-0", m, _CHARACTERS_DECAY) for m in OPTIMIZERS]
+
+
+def _characters_centralized() -> list[Entry]:
+    """30,000 steps on the union of the characters, as many as all clients take together in 300 rounds.
+
+    A round has 100 steps, so the schedule and the evaluations are those of the federated runs.
+    """
+    return [
+        Entry(
+            f"decay/characters_centralized/{name}",
+            ("sweep", "emnist_cr", "--algorithm", "centralized", "--grid", "client_lr=-1.5|-1")
+            + ("--rounds", "300", "--workers", "1")
+            + tuple(set_options({**_CHARACTERS, "client.steps": 100, **schedule})),
+            120,
+        )
+        for name, schedule in {"constant": {}, "decay": _CHARACTERS_DECAY}.items()
+    ]
 
 
 # -- SCAFFOLD

@@ -238,26 +238,23 @@ def judge_error_not_better(scaffold: Interval | None, fedavg: Interval | None, u
 
 def judge_decay(
     gains: Differences,
-    gaps: Mapping[str, tuple[float, float]] | None,
+    gaps: Mapping[str, tuple[float, float]],
     centralized: str = "centralized training",
 ) -> Verdict:
     """Judge "decay helps and approaches centralized training".
 
-    `gaps` are the distances to centralized training without and with decay. They are None if centralized
-    training is not part of the plan; the verdict is then "holds weaker" at most. `centralized` names the
+    `gaps` are the distances to centralized training without and with decay. `centralized` names the
     centralized training from which distances are measured.
     """
     known = {method: gain for method, gain in gains.items() if gain is not None}
-    results = len(known) if gaps is None else min(len(known), len(gaps))
+    results = min(len(known), len(gaps))
     if results < len(gains):
-        parts = "constant rate or decay" if gaps is None else "constant rate, decay or centralized training"
-        return not_run(parts, results, len(gains))
+        return not_run("constant rate, decay or centralized training", results, len(gains))
     reason = ", ".join(f"{METHOD_NAMES[m]} {points_text(gain)}" for m, gain in known.items())
-    if gaps is not None:
-        texts = [f"{METHOD_NAMES[m]} {a * 100:.1f} → {b * 100:.1f}" for m, (a, b) in gaps.items()]
-        reason += f"; points behind {centralized}, constant → decay: " + ", ".join(texts)
+    texts = [f"{METHOD_NAMES[m]} {a * 100:.1f} → {b * 100:.1f}" for m, (a, b) in gaps.items()]
+    reason += f"; points behind {centralized}, constant → decay: " + ", ".join(texts)
     if all(gain.mean >= MIN_GAIN and lower(gain) > 0 for gain in known.values()):
-        is_closer = gaps is not None and all(abs(after) < abs(before) for before, after in gaps.values())
+        is_closer = all(abs(after) < abs(before) for before, after in gaps.values())
         is_certain = all(has_several_seeds(gain) for gain in known.values())
         return Verdict(HOLDS if is_closer and is_certain else WEAKER, reason)
     if all(upper(gain) < 0 for gain in known.values()):

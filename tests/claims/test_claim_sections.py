@@ -73,7 +73,7 @@ def test_centralized_training_has_one_mean_for_each_rate() -> None:
     first = EntryResult("writers/centralized", "", [], True, None, runs(0.9, **{"client.lr": 0.1}))
     more = runs(0.9, 0.8, **{"client.lr": 0.1}) + runs(0.7, **{"client.lr": 0.01})
     second = EntryResult("writers/centralized_more", "", [], True, None, more)
-    found = _centralized({first.name: first, second.name: second})
+    found = _centralized({first.name: first, second.name: second}, "writers/centralized(_more)?", "last")
     assert {rate: (mean.mean, mean.n) for rate, mean in found.items()} == {
         -2.0: (0.7, 1),
         -1.0: (pytest.approx(0.85), 2),
