@@ -24,7 +24,8 @@ from rich.table import Table
 from fedopt.algorithms import Round
 from fedopt.engine.client import ClientWork
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import ClientJob, Worker, single_thread
+from fedopt.engine.torch_state import single_thread
+from fedopt.engine.worker import ClientJob, Worker
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS

@@ -211,3 +211,8 @@ def missing_extra(feature: str, package: str, extra: str) -> MissingExtra:
     """
     message = f"{feature} needs the package {package}: pip install {package}"
     return MissingExtra(message, package=package, extra=extra)
+
+
+def one_line(error: Exception) -> str:
+    """Return type and message of an exception on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -11,7 +11,8 @@ import torch
 
 from fedopt.algorithms import Round, scaffold
 from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
-from fedopt.engine.worker import ClientJob, Worker, single_thread
+from fedopt.engine.torch_state import single_thread
+from fedopt.engine.worker import ClientJob, Worker
 
 
 def train_client(problem, workload, sent):

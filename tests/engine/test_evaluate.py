@@ -15,7 +15,7 @@ from torch import nn
 
 from fedopt.engine.evaluate import evaluate_sample, fixed_sample, is_evaluated, sample_size
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.worker import initial_vector
+from fedopt.engine.initial_model import initial_vector
 
 
 def test_evaluated_rounds():

@@ -45,10 +45,11 @@ from fedopt.engine.fast_paths import (
     SERVER_ON_SPARSE_ROWS,
     disabled,
 )
+from fedopt.engine.initial_model import initial_model, initial_vector
 from fedopt.engine.loop import Step
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import ClientJob, Worker, initial_model, initial_vector
+from fedopt.engine.worker import ClientJob, Worker
 from fedopt.models.linear import TagRegression
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute

@@ -10,7 +10,8 @@ import torch
 
 from fedopt.engine.evaluate import evaluate_clients
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.worker import SplitJob, initial_vector
+from fedopt.engine.initial_model import initial_vector
+from fedopt.engine.worker import SplitJob
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import Task

@@ -17,9 +17,11 @@ from fedopt.algorithms import Round
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.evaluate import evaluate_sample
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import ClientJob, initial_vector, seeded
+from fedopt.engine.torch_state import seeded
+from fedopt.engine.worker import ClientJob
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS

@@ -10,7 +10,8 @@ import torch
 from fedopt.algorithms import Round
 from fedopt.bench.workload import BenchmarkWorkload
 from fedopt.engine.aggregate import BlockedMean, BlockSum
-from fedopt.engine.worker import ClientJob, Worker, single_thread
+from fedopt.engine.torch_state import single_thread
+from fedopt.engine.worker import ClientJob, Worker
 
 
 def run_engine_round(workload: BenchmarkWorkload) -> torch.Tensor:

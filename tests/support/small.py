@@ -25,10 +25,10 @@ from fedopt.data import Arrays, Federation, Split
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup
 from fedopt.engine.sampling import uniform
-from fedopt.engine.worker import initial_vector
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
 from fedopt.runs.prepare import PreparedRun

@@ -16,8 +16,9 @@ from fedopt.algorithms import Round, Vector
 from fedopt.data import Arrays, Federation
 from fedopt.engine.aggregate import BlockedMean
 from fedopt.engine.executors.base import Executor
+from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, ClientReport, initial_vector
+from fedopt.engine.worker import ClientJob, ClientReport
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS

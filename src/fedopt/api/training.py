@@ -15,8 +15,8 @@ from fedopt.display.notebook_line import in_notebook
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
+from fedopt.engine.initial_model import initial_model
 from fedopt.engine.loop import Step
-from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError, ResumeWarning
 from fedopt.files import no_log
 from fedopt.references import file_name

@@ -14,7 +14,7 @@ from fedopt.bench.workload import SEED, BenchmarkWorkload
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.round import TrainingSetup, run_round
-from fedopt.engine.worker import single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.errors import Diverged
 
 

@@ -11,7 +11,7 @@ import torch
 from fedopt.algorithms.base import Vector
 from fedopt.bench.peers import PeerUnavailable
 from fedopt.bench.workload import BenchmarkWorkload
-from fedopt.engine.worker import single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.models.flat import Flat
 
 _LOSS_EXAMPLES = 200

@@ -24,8 +24,8 @@ from fedopt.algorithms.base import Vector
 from fedopt.bench.matrix_products import count_multiply_adds
 from fedopt.bench.workload_list import WORKLOADS, WorkloadDefinition
 from fedopt.data import Arrays, Federation, Split
+from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import initial_vector
 from fedopt.models.flat import Flat
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.resolve import resolve

@@ -14,7 +14,7 @@ from fedopt.engine.executors.base import BlockResult
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.round import RoundJobs, RoundReport, TrainingSetup, begin_round, finish_round
 from fedopt.engine.running_statistics import running_statistics
-from fedopt.engine.worker import single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.errors import Diverged, RunError
 
 # A round whose mean loss exceeds this multiple of the initial model's loss, or of 1, does not train.

@@ -20,8 +20,8 @@ from fedopt.engine.executors.base import BlockResult, Executor
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.engine.sampling import Sampler, longest_first
-from fedopt.engine.worker import ClientJob, ClientReport, one_line
-from fedopt.errors import FedoptError, ModelError
+from fedopt.engine.worker import ClientJob, ClientReport
+from fedopt.errors import FedoptError, ModelError, one_line
 from fedopt.models.sparse_rows import SparseRows
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
-from fedopt import rng
 from fedopt.algorithms.base import ClientResult, Round, Vector
 from fedopt.algorithms.scaffold import ScaffoldClient
 from fedopt.algorithms.state import all_finite
@@ -23,6 +20,7 @@ from fedopt.engine.fast_paths import (
     IN_PLACE_SGD,
     SELF_UPDATING_LAYERS,
 )
+from fedopt.engine.initial_model import build_module
 from fedopt.engine.mismatch import compare_examples
 from fedopt.engine.model_evaluation import (
     EVAL_BATCH,
@@ -32,9 +30,9 @@ from fedopt.engine.model_evaluation import (
 )
 from fedopt.engine.problem import Problem
 from fedopt.engine.running_statistics import NAME as STATISTICS
-from fedopt.errors import FedoptError, ModelError, WorkerError
+from fedopt.engine.torch_state import seeded
+from fedopt.errors import FedoptError, ModelError, WorkerError, one_line
 from fedopt.models.capabilities import self_updating_layers
-from fedopt.models.fixed_state import FixedState, describe_parameters
 from fedopt.models.flat import Flat, aligned
 from fedopt.models.sparse_rows import SparseRows
 
@@ -91,92 +89,6 @@ class ClientReport(NamedTuple):
 
 
 JobResult = ClientReport | EvaluationSums | tuple[EvaluationSums, ...]
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Use one thread and do not flush denormal numbers, as in worker processes: both change results.
-
-    The user's settings are restored at the end.
-    """
-    threads = torch.get_num_threads()
-    flushes = bool(torch.full((1,), 1e-39) * 1 == 0)  # torch has no function for this
-    torch.set_num_threads(1)
-    torch.set_flush_denormal(False)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_flush_denormal(flushes)
-
-
-@contextmanager
-def seeded(*parts: int | str) -> Iterator[None]:
-    """Seed torch's default generator, which nn.Dropout and initialisers use, and restore it at the end."""
-    seed = rng.torch_seed(*parts)
-    before = torch.get_rng_state()
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)  # also seeds the generators of the devices
-    else:  # the same without the half millisecond that torch spends on other devices
-        torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
-
-
-class InitialModel(NamedTuple):
-    """The model before the first round: x_0, and what training does not change."""
-
-    x: Vector
-    fixed: FixedState
-    parameters: dict[str, str]  # type and shape of each trainable parameter
-    statistics: Vector | None = None  # running statistics, if training changes them
-
-
-def read_model(module: nn.Module, buffers: str = "refuse") -> InitialModel:
-    """Return the parts of a module."""
-    flat = Flat(module, buffers)
-    statistics = None if flat.statistics is None else flat.statistics.initial
-    return InitialModel(flat.read(), flat.fixed(), describe_parameters(module), statistics)
-
-
-def initial_model(problem: Problem) -> InitialModel:
-    """Build the model of a run in the main process."""
-    try:
-        return read_model(build_module(problem), problem.buffers)
-    except FedoptError:
-        raise
-    except Exception as error:
-        raise ModelError(f"the model cannot be built: {one_line(error)}", what="model") from error
-
-
-def initial_vector(problem: Problem) -> Vector:
-    """Return x_0."""
-    return initial_model(problem).x
-
-
-def build_module(problem: Problem) -> nn.Module:
-    """Build the module with the seed of the run. One thread, because QR depends on it.
-
-    With `problem.fixed`, the frozen parameters and buffers have the values of the run.
-    """
-    with single_thread(), seeded(problem.seed, "init"):
-        module = problem.model()
-    if not isinstance(module, nn.Module):
-        raise ModelError(
-            f"the model is of type {type(module).__name__}; expected a torch.nn.Module, or a function that "
-            "returns one",
-            what="model",
-        )
-    if problem.fixed is not None:
-        problem.fixed.apply(module)
-    return module
-
-
-def one_line(error: Exception) -> str:
-    """Return type and message of an exception on one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _copy(x: Vector, output: Vector | None) -> Vector:

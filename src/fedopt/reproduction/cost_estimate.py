@@ -22,8 +22,10 @@ import torch
 
 from fedopt.algorithms.base import Round
 from fedopt.engine.evaluate import fixed_sample, is_evaluated
+from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.model_evaluation import EVAL_BATCH
-from fedopt.engine.worker import ClientJob, SampleJob, Worker, initial_vector, single_thread
+from fedopt.engine.torch_state import single_thread
+from fedopt.engine.worker import ClientJob, SampleJob, Worker
 from fedopt.errors import DiskError
 from fedopt.reproduction.data_sources import dataset_sizes
 from fedopt.reproduction.plan import PlannedRun

@@ -10,8 +10,7 @@ import torch
 
 from fedopt.algorithms.state import map_vectors
 from fedopt.engine.loop import Step
-from fedopt.engine.worker import one_line
-from fedopt.errors import ModelError
+from fedopt.errors import ModelError, one_line
 
 
 class CallbackResult(Enum):

@@ -18,7 +18,7 @@ from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.model_evaluation import EvaluationSums
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.errors import ConfigError, unknown
 from fedopt.formatting import ABSENT, count_noun, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors

@@ -11,7 +11,7 @@ from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.loop import Step, train
 from fedopt.engine.running_statistics import running_statistics
-from fedopt.engine.worker import single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.errors import FedoptError
 from fedopt.files import Log, no_log
 from fedopt.formatting import count_noun

@@ -17,8 +17,8 @@ import numpy as np
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Federation, Split
 from fedopt.documents import parse_json, read_regular_file
+from fedopt.engine.initial_model import InitialModel, build_module, initial_model
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import InitialModel, build_module, initial_model
 from fedopt.runs.config import Config
 from fedopt.runs.source_fingerprint import algorithm_fingerprint, module_checksum, source_checksum
 from fedopt.tasks import TASKS

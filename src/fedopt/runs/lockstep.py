@@ -18,7 +18,7 @@ from fedopt.engine.loop import Step, check_progress, first_step, next_jobs, next
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup
 from fedopt.engine.stacked.worker import NotStackable
-from fedopt.engine.worker import single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.errors import Diverged
 from fedopt.files import Log
 from fedopt.runs import stack_checkpoint

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from fedopt.documents import parse_json
-from fedopt.engine.worker import one_line
-from fedopt.errors import ConfigError, RunError, missing_extra, unknown
+from fedopt.errors import ConfigError, RunError, missing_extra, one_line, unknown
 from fedopt.files import disk_errors, open_without_links
 from fedopt.runs import tensorboard
 from fedopt.runs.records import number, read_run

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from fedopt.algorithms import Vector
 from fedopt.data import Federation
 from fedopt.engine.executors.base import Executor
+from fedopt.engine.initial_model import initial_model
 from fedopt.engine.loop import Position, TrainingPlan, start
 from fedopt.engine.problem import Problem
 from fedopt.engine.round import OverwrittenRows, TrainingSetup, initial_state
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.sampling import SAMPLERS
-from fedopt.engine.worker import initial_model
 from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
 from fedopt.formatting import count_noun

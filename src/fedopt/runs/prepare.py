@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.data.store.locations import data_source
 from fedopt.engine.executors import AUTO, ExecutorOptions
+from fedopt.engine.initial_model import InitialModel
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import InitialModel
 from fedopt.errors import ConfigError
 from fedopt.models.fixed_state import FixedState
 from fedopt.runs.build_problem import build_problem

@@ -10,10 +10,10 @@ from typing import Any
 from fedopt.algorithms import State
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.evaluate import is_evaluated
+from fedopt.engine.initial_model import build_module
 from fedopt.engine.loop import Position, Step
 from fedopt.engine.problem import Problem
 from fedopt.engine.running_statistics import running_statistics
-from fedopt.engine.worker import build_module
 from fedopt.errors import DiskError
 from fedopt.files import Log
 from fedopt.models.flat import Flat

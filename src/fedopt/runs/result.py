@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from fedopt.algorithms import Vector
+from fedopt.engine.initial_model import build_module
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import build_module
 from fedopt.formatting import ABSENT, count_noun, metric_unit
 from fedopt.models.flat import Flat
 from fedopt.runs.records import averaged_rounds, count_rejected, last_evaluation

@@ -9,7 +9,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
 
-from fedopt.engine.worker import InitialModel, read_model, seeded
+from fedopt.engine.initial_model import InitialModel, read_model
+from fedopt.engine.torch_state import seeded
 from fedopt.errors import DataError, ModelError
 from fedopt.runs.config import Config
 from fedopt.tasks import Task

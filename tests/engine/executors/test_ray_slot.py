@@ -15,7 +15,8 @@ from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.ray.slot import Slot, to_arrays
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.executors.vectorised import Vectorised
-from fedopt.engine.worker import ClientJob, initial_vector
+from fedopt.engine.initial_model import initial_vector
+from fedopt.engine.worker import ClientJob
 from fedopt.errors import UserError
 
 JOBS = [ClientJob(Round(0, 0.1, 1.0, 8, 24), client) for client in range(8)]

@@ -20,8 +20,9 @@ from fedopt.algorithms.state import map_vectors
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.executors.vectorised import Vectorised
+from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, initial_vector
+from fedopt.engine.worker import ClientJob
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
 from fedopt.runs.prepare import PreparedRun

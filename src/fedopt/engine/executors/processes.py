@@ -27,10 +27,11 @@ from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
 from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.shared_vectors import SharedVectors, check_shared_memory, share, vector_bytes
 from fedopt.engine.executors.worker_process import BuildWorker, WorkerProcess
+from fedopt.engine.initial_model import initial_model
 from fedopt.engine.open_files import allow_open_files
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses
-from fedopt.engine.worker import BlockJob, ClientJob, Job, Worker, initial_model
+from fedopt.engine.worker import BlockJob, ClientJob, Job, Worker
 from fedopt.engine.worker_server import failed_start
 from fedopt.errors import FedoptError, ModelError, WorkerError
 from fedopt.files import Log

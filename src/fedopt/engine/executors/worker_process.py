@@ -17,9 +17,9 @@ import torch.multiprocessing as multiprocessing
 from fedopt.data import Arrays, Federation
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses, continue_stopped
-from fedopt.engine.worker import Worker, one_line
+from fedopt.engine.worker import Worker
 from fedopt.engine.worker_server import start_worker_server
-from fedopt.errors import FedoptError, WorkerError
+from fedopt.errors import FedoptError, WorkerError, one_line
 
 _SECONDS_TO_END = 5
 _ATTEMPTS_TO_START, _SECONDS_BETWEEN_ATTEMPTS = 5, 0.2

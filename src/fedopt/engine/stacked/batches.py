@@ -23,7 +23,8 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.dropout import DropoutMasks
 from fedopt.engine.stacked.inspection import pad_rows
 from fedopt.engine.stacked.model import StackedBatch
-from fedopt.engine.worker import ClientJob, seeded
+from fedopt.engine.torch_state import seeded
+from fedopt.engine.worker import ClientJob
 from fedopt.models.flat import Flat
 from fedopt.tasks.batch import Batch
 

@@ -16,9 +16,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedopt import rng
 from fedopt.data import Arrays, Split
 from fedopt.engine.client import tensors
+from fedopt.engine.initial_model import build_module
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.model import RowLosses, StackedBatch, StackedModel
-from fedopt.engine.worker import build_module, one_line, seeded
+from fedopt.engine.torch_state import seeded
+from fedopt.errors import one_line
 from fedopt.models.flat import Flat
 from fedopt.tasks.batch import Batch
 

@@ -29,9 +29,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fedopt.algorithms.base import Vector
+from fedopt.engine.initial_model import build_module
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.dropout import DropoutMasks, replace_dropout
-from fedopt.engine.worker import build_module
 from fedopt.models.capabilities import HasBasicOperations
 from fedopt.models.fixed_state import fixed_tensors
 from fedopt.models.flat import Flat

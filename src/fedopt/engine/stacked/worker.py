@@ -37,8 +37,8 @@ from fedopt.engine.stacked.model import StackedModel
 from fedopt.engine.stacked.results import StackedBlock, collect_block, no_batches
 from fedopt.engine.stacked.steps import StackedSteps
 from fedopt.engine.stacked.work import StackedWork
-from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker, one_line
-from fedopt.errors import CompileError
+from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker
+from fedopt.errors import CompileError, one_line
 from fedopt.models.capabilities import declares, has_gradient_hooks
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare

@@ -28,8 +28,8 @@ from fedopt.engine.executors.ray.slot import to_arrays, to_vectors
 from fedopt.engine.executors.ray.slots import SlotHandle, Slots
 from fedopt.engine.executors.ray.user_code import runtime_env
 from fedopt.engine.problem import Problem
-from fedopt.engine.worker import ClientJob, Job, one_line
-from fedopt.errors import FedoptError, ModelError, WorkerError
+from fedopt.engine.worker import ClientJob, Job
+from fedopt.errors import FedoptError, ModelError, WorkerError, one_line
 from fedopt.files import Log, no_log
 
 _PIECES_PER_SLOT = 4  # that may be running or unused

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedopt.engine.worker import one_line
-from fedopt.errors import ClusterError
+from fedopt.errors import ClusterError, one_line
 from fedopt.processor import processor_model
 from fedopt.version import __version__
 

@@ -23,8 +23,8 @@ from fedopt.engine.executors.base import BlockResult, Executor
 from fedopt.engine.executors.ray.connection import import_ray
 from fedopt.engine.executors.ray.nodes import Environment, read_environment
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.worker import Job, one_line
-from fedopt.errors import FedoptError, WorkerError
+from fedopt.engine.worker import Job
+from fedopt.errors import FedoptError, WorkerError, one_line
 
 VectorArrays = tuple[NDArray[np.float32], ...]
 
