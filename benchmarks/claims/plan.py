@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from claims import label_skew, tags_plan, writers_plan
+from claims import label_skew, small_scale, tags_plan, writers_plan
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.tags_plan import BEST_POINTS, FULL_ROUNDS, SEEDS, TUNING_ROUNDS
@@ -357,6 +357,5 @@ def _shakespeare_long() -> list[Entry]:
 
 
 def _reproduction() -> list[Entry]:
-    """`fedopt reproduce all --scale small`: all tables and figures of the paper."""
     command = ("reproduce", "all", "--scale", "small", "--data", "synthetic", "--workers", "2")
-    return [Entry("reproduction/small", command, 600, "reproduction")]
+    return [Entry(small_scale.ENTRY, command, 600, "reproduction")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from math import isnan, nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,6 +20,7 @@ from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.reproduction.published import METHOD_NAMES, METHODS, TASK_NAMES
 from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import SMALL
+from fedopt.runs.records import RunRecord
 
 ENTRY = "reproduction/small"
 
@@ -52,30 +54,39 @@ def times_by_task(result: EntryResult, hours: Hours, cpu: str) -> str:
     type computed them.
     """
     rows = []
+    sums = [0.0] * 5
     for task, (planned, estimate) in hours.items():
-        records = [record for record in result.records if record.info["task"] == task]
-        ended = [record for record in records if record.status in ENDED]
+        ended = ended_runs(result, task)
         is_known = len(ended) == planned and result.cpu_type == cpu
-        actual = f"{sum(record.info['seconds'] for record in ended) / 3600:.2f}" if is_known else ABSENT
+        actual = sum(record.info["seconds"] for record in ended) / 3600 if is_known else nan
         diverged = sum(record.status == "diverged" for record in ended)
-        rows.append([f"`{task}`", str(planned), str(len(ended)), str(diverged), f"{estimate:.2f}", actual])
-    totals = ["all"]
-    for column in zip(*(row[1:] for row in rows), strict=True):
-        totals.append(ABSENT if ABSENT in column else f"{sum(map(float, column)):.4g}")
-    return table(["task", "runs", "ended", "diverged", "estimate", "run time"], [*rows, totals])
+        numbers = [planned, len(ended), diverged, estimate, actual]
+        sums = [total + number for total, number in zip(sums, numbers, strict=True)]
+        rows.append([f"`{task}`", *_time_cells(*numbers)])
+    header = ["task", "runs", "ended", "diverged", "estimate", "run time", "run time / estimate"]
+    return table(header, [*rows, ["all", *_time_cells(*sums)]])
 
 
-def progress(result: EntryResult, hours: Hours, cpu: str) -> str:
-    """Return how many runs have ended, and their CPU time in comparison with the estimate."""
+def _time_cells(planned: float, ended: float, diverged: float, estimate: float, actual: float) -> list[str]:
+    times = [ABSENT, ABSENT] if isnan(actual) else [f"{actual:.2f}", f"{actual / estimate:.2f}"]
+    return [*(f"{count:.0f}" for count in (planned, ended, diverged)), f"{estimate:.2f}", *times]
+
+
+def ended_runs(result: EntryResult, task: str) -> list[RunRecord]:
+    """Return the planned runs of a task that have ended.
+
+    The directory may also have runs that an earlier version of the scale has planned.
+    """
+    reader = RunReader(_plan(), Path())
+    planned = {reader.trial(run).path for run in planned_runs(task)}
+    return [record for record in result.records if record.path in planned and record.status in ENDED]
+
+
+def progress(result: EntryResult, hours: Hours) -> str:
+    """Return how many of the planned runs have ended."""
     planned = sum(runs for runs, _ in hours.values())
-    ended = sum(record.status in ENDED for record in result.records)
-    text = f"{ended} of {count_noun(planned, 'run')} have ended"
-    if not (result.complete and result.cpu_type == cpu and result.cpu_seconds):
-        return text
-    actual, estimate = result.cpu_seconds / 3600, sum(estimate for _, estimate in hours.values())
-    return (
-        f"{text}; they took {actual:.2f} core hours of CPU time, {actual / estimate:.2f} times the estimate"
-    )
+    ended = sum(len(ended_runs(result, task)) for task in hours)
+    return f"{ended} of {count_noun(planned, 'run')} have ended"
 
 
 def results_by_task(result: EntryResult) -> str:

@@ -15,22 +15,28 @@ from fedopt.reproduction.scales import SMALL
 from fedopt.runs.records import RunRecord
 
 CPU = "AVX2"
-HOURS = {"so_lr": (3, 0.5)}
+HOURS = {
+    "so_lr": (81, 0.5)
+}  # 9 pairs of rates; three adaptive methods have two values of tau, three have none
 
 
-def make_result(records: list[RunRecord], complete: bool = True) -> EntryResult:
-    return EntryResult(small_scale.ENTRY, "", [], complete, 3600 * 0.6, records)
+def make_result(records: list[RunRecord]) -> EntryResult:
+    return EntryResult(small_scale.ENTRY, "", [], True, None, records)
 
 
-def make_records(*statuses: str) -> list[RunRecord]:
-    """Return records of runs that took 0.1 hours each."""
-    machine = {"cpu": CPU}
+def make_records(count: int, diverged: int = 0) -> list[RunRecord]:
+    """Return records of the first planned runs, which took 0.01 hours each. Some have diverged."""
+    reader = RunReader(small_scale._plan(), Path())
+    runs = small_scale.planned_runs("so_lr")[:count]
     return [
-        RunRecord(
-            Path(str(n)), {"task": "so_lr", "status": s, "machine": machine, "seconds": 360}, {}, [], []
-        )
-        for n, s in enumerate(statuses)
+        make_record(reader.trial(run).path, "diverged" if n < diverged else "done")
+        for n, run in enumerate(runs)
     ]
+
+
+def make_record(path: Path, status: str) -> RunRecord:
+    info = {"task": "so_lr", "status": status, "machine": {"cpu": CPU}, "seconds": 36}
+    return RunRecord(path, info, {}, [], [])
 
 
 def cells(text: str, row: str) -> dict[str, str]:
@@ -40,27 +46,26 @@ def cells(text: str, row: str) -> dict[str, str]:
 
 
 def test_times_are_shown_when_all_runs_of_a_task_have_ended() -> None:
-    result = make_result(make_records("done", "done", "diverged"))
-    row = cells(small_scale.times_by_task(result, HOURS, CPU), "`so_lr`")
-    assert (row["runs"], row["ended"], row["diverged"]) == ("3", "3", "1")
-    assert (row["estimate"], row["run time"]) == ("0.50", "0.30")  # three runs of 0.1 hours
-    result = make_result(make_records("done", "done", "running"))
-    row = cells(small_scale.times_by_task(result, HOURS, CPU), "`so_lr`")
-    assert row["ended"] == "2" and "run time" not in row
+    row = cells(small_scale.times_by_task(make_result(make_records(81, diverged=2)), HOURS, CPU), "`so_lr`")
+    assert (row["runs"], row["ended"], row["diverged"]) == ("81", "81", "2")
+    assert (row["estimate"], row["run time"], row["run time / estimate"]) == ("0.50", "0.81", "1.62")
+    row = cells(small_scale.times_by_task(make_result(make_records(80)), HOURS, CPU), "`so_lr`")
+    assert row["ended"] == "80" and "run time" not in row
 
 
 def test_run_times_of_another_cpu_type_are_left_out() -> None:
-    result = make_result(make_records("done", "done", "done"))
-    assert "run time" not in cells(small_scale.times_by_task(result, HOURS, "AVX512"), "`so_lr`")
+    assert "run time" not in cells(
+        small_scale.times_by_task(make_result(make_records(81)), HOURS, "AVX512"), "`so_lr`"
+    )
 
 
-def test_progress_compares_the_cpu_time_with_the_estimate() -> None:
-    records = make_records("done", "done", "diverged")
-    text = small_scale.progress(make_result(records), HOURS, CPU)
-    assert text == "3 of 3 runs have ended; they took 0.60 core hours of CPU time, 1.20 times the estimate"
-    text = small_scale.progress(make_result(records[:1], complete=False), HOURS, CPU)
-    assert text == "1 of 3 runs have ended"
-    assert small_scale.progress(make_result(records), HOURS, "AVX512") == "3 of 3 runs have ended"
+def test_only_planned_runs_that_have_ended_are_counted() -> None:
+    """The directory may have runs of an earlier version of the scale."""
+    others = [make_record(Path("runs/so_lr/earlier"), "done")]
+    unfinished = [make_record(make_records(4)[3].path, "interrupted")]
+    result = make_result([*make_records(3), *unfinished, *others])
+    assert small_scale.progress(result, HOURS) == "3 of 81 runs have ended"
+    assert cells(small_scale.times_by_task(result, HOURS, CPU), "all")["ended"] == "3"
 
 
 def test_results_are_those_of_the_performance_table(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from fedopt.algorithms import fedopt as fedopt_algorithm
 from fedopt.algorithms.base import Round
 from fedopt.algorithms.fedopt import FedOptClient
 from fedopt.algorithms.fedprox import FedProxClient
+from fedopt.algorithms.scaffold import ScaffoldClient
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
@@ -47,6 +48,7 @@ from fedopt.engine.fast_paths import (
 )
 from fedopt.engine.initial_model import initial_model, initial_vector
 from fedopt.engine.loop import Step
+from fedopt.engine.problem import Problem
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, Worker
@@ -74,23 +76,29 @@ def test_in_place_sgd_equals_the_algorithm_to_the_bit(case: str) -> None:
     assert float(actual[0][1][0].abs().max()) > 0
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
-@pytest.mark.parametrize("case", CASES)
-def test_in_place_scaffold_equals_the_algorithm_to_the_bit(case: str, option: str) -> None:
-    """The second round has control variates: c is not zero and differs from c_i."""
-    name, lr, settings = CASES[case]
-    problem = task_problem(name, "scaffold", double=False, **settings)
-    problem = replace(problem, algorithm=lambda: scaffold(option=option))  # type: ignore[arg-type]
+def _assert_same_scaffold(problem: Problem, client: int, lr: float) -> None:
+    """Compare the in-place client with the algorithm's, without and with a kept c_i."""
     x = initial_vector(problem)
     c, c_i = (torch.linspace(-high, high, len(x)) for high in (0.01, 0.02))
     results = []
     for paths in ((IN_PLACE_SCAFFOLD,), ()):
         with disabled(*paths):
             worker = Worker(problem, problem.federation(), ())
-        job = ClientJob(Round(1, lr, 1.0, 2, 40), _clients(case)[0])
+        assert (worker._client == worker._scaffold_in_place) == (not paths)
+        job = ClientJob(Round(1, lr, 1.0, 2, 40), client)
         results += [worker.run(job, (x, c), kept) for kept in (None, (c_i,))]
+    assert all(report.finite for report, _ in results)  # vectors that are not finite are not compared
     assert_same(results[:2], results[2:], 0.0)
     assert not torch.equal(results[2][1][0], results[3][1][0])  # c - c_i changes the steps
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("case", CASES)
+def test_in_place_scaffold_equals_the_algorithm_to_the_bit(case: str, option: str) -> None:
+    name, lr, settings = CASES[case]
+    problem = task_problem(name, "scaffold", double=False, **settings)
+    problem = replace(problem, algorithm=lambda: scaffold(option=option))  # type: ignore[arg-type]
+    _assert_same_scaffold(problem, _clients(case)[0], lr)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -128,7 +136,17 @@ def test_in_place_sgd_leaves_parameters_without_gradient_unchanged() -> None:
     assert_same(expected, actual, 0.0)
 
 
+def test_in_place_scaffold_corrects_parameters_without_gradient() -> None:
+    """Their gradient is zero, so the step is eta_l (c_i - c)."""
+    config = resolve(small.SMALL, "scaffold", small.SETTINGS | {"client.epochs": 2})
+    _assert_same_scaffold(replace(build_problem(small.SMALL, config), model=_UnusedParameters), 0, 0.5)
+
+
 class _OwnClient(FedOptClient):
+    """A subclass, which can compute anything."""
+
+
+class _OwnScaffoldClient(ScaffoldClient):
     """A subclass, which can compute anything."""
 
 
@@ -147,6 +165,12 @@ def test_only_the_client_of_algorithm_1_with_sgd_is_replaced() -> None:
     assert not applies(fedopt_algorithm(halved, sgd()))
     for client in (own_client, _OwnClient(sgd()), FedProxClient(sgd(), 0.0)):
         assert not applies(algorithm._replace(client=client))
+
+
+def test_only_the_client_of_scaffold_is_replaced() -> None:
+    assert IN_PLACE_SCAFFOLD.applies(scaffold()) and IN_PLACE_SCAFFOLD.applies(scaffold(option="I"))
+    assert not IN_PLACE_SCAFFOLD.applies(scaffold()._replace(client=_OwnScaffoldClient("II")))
+    assert not IN_PLACE_SCAFFOLD.applies(fedopt_algorithm(sgd(), sgd()))
 
 
 SO_LR = TASKS["so_lr"]

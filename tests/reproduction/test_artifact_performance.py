@@ -6,9 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reproduction_runs import REAL_EMNIST, TINY, cells_of, content_of, make_reader, write_run, write_runs
+from reproduction_runs import (
+    REAL_EMNIST,
+    TINY,
+    cells_of,
+    content_of,
+    make_plan,
+    make_reader,
+    write_run,
+    write_runs,
+)
 
+from fedopt.reproduction.artifacts.performance import tuning_note
 from fedopt.reproduction.artifacts.registry import ARTIFACTS
+from fedopt.reproduction.scales import SMALL
 
 CR = "emnist_cr"
 
@@ -29,6 +40,21 @@ def test_performance_table_shows_values_differences_links_and_divergence(tmp_pat
     assert cells["SCAFFOLD"].ours == pytest.approx(72.0)
     assert cells["SCAFFOLD"].detail == "(log10 η_l = −1, log10 η = −0.5)"
     assert cells["SCAFFOLD"].difference is None
+
+
+@pytest.mark.parametrize(
+    ("tasks", "source"),
+    [
+        (("cifar10",), "SCAFFOLD uses FedAvg's rates and"),
+        (
+            ("cifar10", "so_lr"),
+            "SCAFFOLD uses the best rates of our own sweep (CIFAR-10: FedAvg's rates) and",
+        ),
+        (("so_lr",), "SCAFFOLD uses the best rates of our own sweep and"),
+    ],
+)
+def test_note_says_where_the_rates_of_scaffold_come_from(tasks: tuple[str, ...], source: str) -> None:
+    assert source in tuning_note(make_plan(tasks, SMALL))
 
 
 def test_differences_and_bold_are_shown_only_where_they_mean_something(tmp_path: Path) -> None:

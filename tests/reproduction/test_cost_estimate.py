@@ -108,8 +108,9 @@ def test_list_shows_the_disk_space_of_the_largest_run() -> None:
     largest = listing.largest_run(SCALES["smoke"], times)
     assert (largest["task"], largest["algorithm"]) == ("cifar100", "scaffold")
     assert largest["bytes"] == pytest.approx(4e9 * (5.976032 + 6 + 2))
+    costs = dict.fromkeys(SCALES, {"runs": 7, "seconds": 30.0})
     estimates = {
-        "artifacts": [],
+        "artifacts": [{"name": name, "title": "", **costs} for name in ("heatmaps_cifar10", "tau")],
         "all": dict.fromkeys(SCALES, {"runs": 0, "seconds": 0.0}),
         "cores": 2,
         "largest_trial": dict.fromkeys(SCALES, largest),
@@ -117,3 +118,6 @@ def test_list_shows_the_disk_space_of_the_largest_run() -> None:
     text = io.StringIO()
     listing.print_list(estimates, Console(file=text, width=300))
     assert "largest run: 55.9 GB (SCAFFOLD, CIFAR-100) at smoke" in text.getvalue()
+    rows = {line.split()[0]: line.split()[1:] for line in text.getvalue().splitlines() if line.strip()}
+    assert rows["tau"] == ["7", "30", "s"] * 3
+    assert rows["heatmaps_cifar10"] == ["7", "30", "s", "not", "shown", "7", "30", "s"]  # small has no sweeps

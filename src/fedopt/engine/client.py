@@ -99,37 +99,30 @@ class ClientWork:
     def sgd_in_place(self, x_i: Vector, layers: Sequence[SelfUpdating] = ()) -> None:
         """Run SGD over all batches in place on `x_i`; `layers` update themselves in the backward pass."""
         eta_l = self.round.eta_l
-
-        def step(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-            for p, g in zip(parameters, gradients, strict=True):
-                if g is not None:
-                    p.add_(g, alpha=-eta_l)
-
         with updating_in_backward(layers, eta_l):
-            self._descend(x_i, step)
+            for gradients in self._gradients(x_i):
+                with torch.no_grad():
+                    for p, g in zip(self._flat.parameters, gradients, strict=True):
+                        if g is not None:
+                            p.add_(g, alpha=-eta_l)
 
     def corrected_sgd_in_place(self, x_i: Vector, correction: Vector) -> None:
         """Run SGD over all batches in place on `x_i`, with `correction` added to each gradient."""
-        eta_l = self.round.eta_l
-        parts = self._flat.split(correction)
+        parts = self._flat.split(correction, self._rows)
+        for gradients in self._gradients(x_i):
+            with torch.no_grad():
+                for p, g, part in zip(self._flat.parameters, gradients, parts, strict=True):
+                    p.add_(part if g is None else g + part, alpha=-self.round.eta_l)
 
-        def step(parameters: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
-            for p, g, part in zip(parameters, gradients, parts, strict=True):
-                p.add_(part if g is None else g + part, alpha=-eta_l)
-
-        self._descend(x_i, step)
-
-    def _descend(
-        self, x_i: Vector, step: Callable[[Sequence[Tensor], Sequence[Tensor | None]], None]
-    ) -> None:
-        """Call `step` with the parameters, which are views of `x_i`, and the gradients of each batch."""
+    def _gradients(self, x_i: Vector) -> Iterator[tuple[Tensor | None, ...]]:
+        """Yield the gradients of each batch. The parameters are views of `x_i`, which the caller updates."""
         self._flat.bind(x_i, self._rows)
-        parameters = self._flat.parameters
         for batch in self.batches():
             with self._problem.profile("pass", self.round.t):
-                gradients = torch.autograd.grad(self._objective(batch), parameters, allow_unused=True)
-            with torch.no_grad():
-                step(parameters, gradients)
+                gradients = torch.autograd.grad(
+                    self._objective(batch), self._flat.parameters, allow_unused=True
+                )
+            yield gradients
 
     def _objective(self, batch: Batch) -> Tensor:
         inputs, targets = batch

@@ -71,19 +71,21 @@ class Flat:
         """Return a copy of the parameters as one vector, (d,)."""
         return torch.cat([p.detach().reshape(-1) for p in self.parameters])
 
-    def bind(self, x: Tensor, rows: SparseRows | None = None) -> None:
-        """Make the parameters views of `x`, which is a full vector, or a short one with these `rows`."""
+    def split(self, x: Tensor, rows: SparseRows | None = None) -> list[Tensor]:
+        """Return views of `x`, one for each parameter.
+
+        `x` is a full vector, or a short one with these `rows` of the first parameter.
+        """
         sizes, shapes = self.sizes, self.shapes
         if rows is not None:
             shapes = [torch.Size(rows.shape), *shapes[1:]]
             sizes = [shapes[0].numel(), *sizes[1:]]
-        for p, values, shape in zip(self.parameters, torch.split(x, sizes), shapes, strict=True):
-            p.data = values.view(shape)
+        return [part.view(shape) for part, shape in zip(torch.split(x, sizes), shapes, strict=True)]
 
-    def split(self, x: Tensor) -> list[Tensor]:
-        """Return the part of a full vector that belongs to each parameter, as views with its shape."""
-        parts = zip(torch.split(x, self.sizes), self.shapes, strict=True)
-        return [values.view(shape) for values, shape in parts]
+    def bind(self, x: Tensor, rows: SparseRows | None = None) -> None:
+        """Make the parameters views of `x`; see `split`."""
+        for p, part in zip(self.parameters, self.split(x, rows), strict=True):
+            p.data = part
 
     def train(self) -> None:
         """Set training mode. Frozen normalisation layers stay in evaluation mode."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedopt.engine.executors import available_cores
-from fedopt.formatting import format_duration
+from fedopt.formatting import ABSENT, format_duration
 from fedopt.reproduction.artifacts.registry import ARTIFACTS, GROUPS
 from fedopt.reproduction.cost_estimate import StepTimes, measure_step_times, run_bytes, total_seconds
 from fedopt.reproduction.data_sources import synthetic_source
@@ -84,7 +84,7 @@ def print_list(estimates: dict[str, Any], console: Console) -> None:
         table.add_column(f"{scale}\nruns, time", justify="right", no_wrap=True)
     total = {"name": "all", "title": "everything, shared runs once", **estimates["all"]}
     for row in [*estimates["artifacts"], total]:
-        costs = [f"{row[scale]['runs']:,}  {_time(row[scale])}" for scale in scales]
+        costs = [_runs_and_time(row, scale) for scale in scales]
         table.add_row(row["name"], *([row["title"]] if is_wide else []), *costs)
     console.print(table)
     sizes = [f"{_disk(estimates['largest_trial'][scale])} at {scale}" for scale in scales]
@@ -104,5 +104,8 @@ def _disk(largest: Mapping[str, Any]) -> str:
     return f"{largest['bytes'] / 1e9:,.1f} GB ({method}, {task})"
 
 
-def _time(cost: Mapping[str, float]) -> str:
-    return format_duration(cost["seconds"]) if cost["runs"] else "-"
+def _runs_and_time(row: Mapping[str, Any], scale: str) -> str:
+    artifact, cost = ARTIFACTS.get(row["name"]), row[scale]
+    if artifact and not artifact.tasks_at(SCALES[scale]):
+        return "not shown"
+    return f"{cost['runs']:,}  {format_duration(cost['seconds']) if cost['runs'] else ABSENT}"

@@ -21,7 +21,7 @@ from fedopt.errors import DiskError, FedoptError, RunDirectoryError
 from fedopt.files import Log, disk_errors, lock_directory, no_log, write_atomically
 from fedopt.formatting import format_duration
 from fedopt.reproduction import page
-from fedopt.reproduction.artifacts.registry import Artifact, parse_tasks, select_artifacts
+from fedopt.reproduction.artifacts.registry import Artifact, find_artifacts, parse_tasks, select_artifacts
 from fedopt.reproduction.cost_estimate import (
     measure_step_times,
     runs_that_fit_on_disk,
@@ -104,6 +104,7 @@ def reproduce(options: ReproduceOptions, log: Log = no_log) -> list[ArtifactOutc
     lock = _lock_output(options)
     finished = set(shown) - set(needed)
     try:
+        _log_omitted(tasks, options, log)
         _log_estimate(reader, all_runs, options, log)
         for task in (None, *needed):  # first the artifacts without runs
             if task is not None:
@@ -147,6 +148,14 @@ def _lock_output(options: ReproduceOptions) -> int:
             message = f"{out} holds a reproduction with {key} {value}; choose another directory"
             raise RunDirectoryError(message, path=out)
     return lock_directory(out, "reproduction")
+
+
+def _log_omitted(tasks: Sequence[str], options: ReproduceOptions, log: Log) -> None:
+    """Log the tasks that requested artifacts leave out, because they have no sweeps at this scale."""
+    omitted = [task for task in tasks if not options.scale.has_sweeps(task)]
+    if omitted and any(artifact.shows_sweeps for artifact in find_artifacts(options.artifact)):
+        names = ", ".join(omitted)
+        log(f"scale {options.scale.name} has no sweeps for {names}: heat maps and tuning tables omit them")
 
 
 def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: ReproduceOptions, log: Log) -> None:

@@ -38,8 +38,7 @@ class ReproductionScale:
     cohort: int | None = None
     steps: int | None = None  # local steps of a client; None: one epoch
     width: int | None = None  # values of each rate around the paper's best; None: the whole grid
-    costly_widths: Mapping[str, int] = field(default_factory=dict)  # fewer values for tasks with long steps
-    untuned: tuple[str, ...] = ()  # tasks with very long steps, which only have runs with the paper's rates
+    costly_widths: Mapping[str, int] = field(default_factory=dict)  # tasks with fewer values; 1: no sweeps
     samples: Mapping[str, int] = field(default_factory=dict)  # evaluation examples; "" for other tasks
     eval_every: int = 50
     eval_last_every: int = 10
@@ -112,14 +111,18 @@ class ReproductionScale:
         return select_around(grid.values, best, self.task_width(task))
 
     def task_width(self, task: str) -> int | None:
-        return 1 if task in self.untuned else self.costly_widths.get(task, self.width)
+        return self.costly_widths.get(task, self.width)
+
+    def has_sweeps(self, task: str) -> bool:
+        """Return whether methods are tuned on a task. If not, runs have the paper's rates only."""
+        return self.task_width(task) != 1
 
     def taus(self, task: str, best: float) -> tuple[float, ...]:
         """Return the values of tau: the paper's grid, or the value of the heat maps and one more.
 
-        A task without a grid has the paper's best value only.
+        A task without sweeps has the paper's best value only.
         """
-        if task in self.untuned:
+        if not self.has_sweeps(task):
             return (best,)
         if self.width is None:
             return paper_settings(task).tau_grid.values
@@ -155,6 +158,8 @@ def _range(counts: Iterable[int]) -> str:
 
 def _training(scale: ReproductionScale) -> Iterator[str]:
     papers = {task: paper_settings(task) for task in scale.tasks}
+    tuned = [task for task in scale.tasks if scale.has_sweeps(task)]
+    untuned = [TASK_NAMES[task] for task in scale.tasks if not scale.has_sweeps(task)]
     if scale.rounds is not None:
         most = max(map(scale.task_rounds, scale.tasks))
         yield f"{most} rounds instead of {_range(paper.rounds for paper in papers.values())}."
@@ -165,8 +170,8 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
         ]:
             yield f"Tasks with long steps have fewer rounds: {', '.join(parts)}."
         yield (
-            "Our numbers, and the training loss that selects rates, are means over the last tenth of the "
-            f"rounds instead of the last {LAST_ROUNDS}."
+            f"Our numbers{', and the training loss that selects rates,' if tuned else ''} are means over the "
+            f"last tenth of the rounds instead of the last {LAST_ROUNDS}."
         )
     if scale.cohort is not None:
         others: dict[int, list[str]] = {}
@@ -178,8 +183,6 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
             yield f"{scale.cohort} clients per round. The paper has {cohorts}."
     if scale.steps is not None:
         yield f"A client takes {count_noun(scale.steps, 'step')} instead of one epoch."
-    tuned = [task for task in scale.tasks if task not in scale.untuned]
-    untuned = [task for task in scale.tasks if task in scale.untuned]
     if scale.width is None:
         yield "The paper's rounds, cohorts, batch sizes and grids. SCAFFOLD uses the same grid of rates."
     elif tuned:
@@ -193,17 +196,18 @@ def _training(scale: ReproductionScale) -> Iterator[str]:
             for task, n in scale.costly_widths.items()
             if task in tuned and n < widest
         ]:
-            yield f"Tasks with long steps have fewer rates: {', '.join(parts)}."
+            yield f"Some tasks have fewer rates: {', '.join(parts)}."
         yield "Sweeps try two values of tau: 1e-3, and the paper's best or 1e-2."
     if untuned:
-        which = f" for {', '.join(TASK_NAMES[task] for task in untuned)}" if tuned else ""
+        which = f" for {', '.join(untuned)}" if tuned else ""
         yield f"No sweeps{which}: runs have the paper's rates, and SCAFFOLD has those of FedAvg."
 
 
 def _evaluation(scale: ReproductionScale) -> Iterator[str]:
     intervals = [scale.evaluation_intervals(task) for task in scale.tasks]
+    is_each_round = set(intervals) == {(1, 1)}
     every, last_every = _range(every for every, _ in intervals), _range(last for _, last in intervals)
-    interval = "every round" if every == "1" else f"every {every} rounds"
+    interval = "every round" if is_each_round else f"every {every} rounds"
     if every != last_every:
         interval += f" and every {last_every} of the last {LAST_ROUNDS}"
     sample = ""
@@ -213,7 +217,7 @@ def _evaluation(scale: ReproductionScale) -> Iterator[str]:
         if set(scale.tasks) - set(named):
             parts.append(f"{scale.samples['']:,}" + (" (other tasks)" if named else ""))
         sample = f" on {', '.join(parts)} test examples"
-    paper = "" if every == "1" else "; the paper's code does it every round"
+    paper = "" if is_each_round else "; the paper's code does it every round"
     yield f"The model is evaluated {interval}{sample}{paper}."
     if not scale.full_test:
         yield "No evaluation on the full test set: the test-set table shows the last evaluation."
@@ -245,7 +249,7 @@ def _checkpoints(scale: ReproductionScale) -> Iterator[str]:
 PAPER = ReproductionScale(name="paper", summary="the paper's rounds, cohorts and grids")
 SMALL = ReproductionScale(
     name="small",
-    summary="16 to 100 rounds, up to 3 x 3 rates: an evening on two cores for everything",
+    summary="16 to 100 rounds, up to 3 x 3 rates: hours on two cores for everything",
     remarks=("Runs end early in training: numbers show which methods start fast, not which become best.",),
     rounds=100,
     costly_rounds={
@@ -257,8 +261,14 @@ SMALL = ReproductionScale(
     },
     cohort=10,
     width=3,
-    costly_widths={"emnist_cr": 2, "shakespeare": 2, "emnist_ae": 2},
-    untuned=("cifar10", "cifar100", "so_nwp"),
+    costly_widths={
+        "emnist_cr": 2,
+        "shakespeare": 2,
+        "emnist_ae": 2,
+        "so_nwp": 1,
+        "cifar10": 1,
+        "cifar100": 1,
+    },
     samples={"cifar10": 1000, "cifar100": 1000, "so_nwp": 1000, "": 2000},
     evaluations=10,
     full_test=False,

@@ -57,11 +57,15 @@ def bold_rule(plan: RunPlan) -> str:
 
 def tuning_note(plan: RunPlan) -> str:
     """Return where the rates of the methods come from."""
-    untuned = [TASK_NAMES[task] for task in plan.tasks if task in plan.scale.untuned]
-    exception = f" ({', '.join(untuned)}: FedAvg's rates)" if untuned else ""
+    untuned = [TASK_NAMES[task] for task in plan.tasks if not plan.scale.has_sweeps(task)]
+    if len(untuned) == len(plan.tasks):
+        scaffold = "FedAvg's rates"
+    else:
+        exception = f" ({', '.join(untuned)}: FedAvg's rates)" if untuned else ""
+        scaffold = f"the best rates of our own sweep{exception}"
     return (
-        "The five optimizers use the rates and tau that the paper prints. SCAFFOLD uses the best rates of "
-        f"our own sweep{exception} and does not count when the best result is determined."
+        "The five optimizers use the rates and tau that the paper prints. SCAFFOLD uses "
+        f"{scaffold} and does not count when the best result is determined."
     )
 
 

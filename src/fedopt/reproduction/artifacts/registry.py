@@ -34,11 +34,11 @@ class Artifact:
     make: Callable[[RunReader], ArtifactContent]
     plan_runs: Planner = lambda plan: iter(())
     tasks: tuple[str, ...] = tuple(TASK_NAMES)
-    shows_grid: bool = False  # then it leaves out tasks that a scale does not tune
+    shows_sweeps: bool = False  # then it leaves out tasks that have none at a scale
 
     def tasks_at(self, scale: ReproductionScale) -> tuple[str, ...]:
         """Return the tasks that it shows at a scale."""
-        return tuple(task for task in self.tasks if not (self.shows_grid and task in scale.untuned))
+        return tuple(task for task in self.tasks if not self.shows_sweeps or scale.has_sweeps(task))
 
     def restrict(self, plan: RunPlan) -> RunPlan:
         """Return the part of a plan for the tasks that it shows."""
@@ -50,7 +50,14 @@ class Artifact:
 
     def content(self, reader: RunReader) -> ArtifactContent:
         """Make the tables and the figure from the runs that exist."""
-        return self.make(replace(reader, plan=self.restrict(reader.plan)))
+        plan = self.restrict(reader.plan)
+        content = self.make(replace(reader, plan=plan))
+        omitted = [task for task in self.tasks if task in reader.plan.tasks and task not in plan.tasks]
+        if not omitted:
+            return content
+        names = ", ".join(TASK_NAMES[task] for task in omitted)
+        note = f"Not shown, because this scale has no sweeps for them: {names}."
+        return content._replace(notes=(note, *content.notes))
 
 
 def _each(methods: Sequence[str], plan_one: Callable[[RunPlan, str, str], Iterable[PlannedRun]]) -> Planner:
@@ -105,7 +112,7 @@ _LIST = (
         _HYPERPARAMETERS,
         tuning.learning_rates,
         _SWEEPS,
-        shows_grid=True,
+        shows_sweeps=True,
     ),
     Artifact(
         "tau_values",
@@ -113,7 +120,7 @@ _LIST = (
         _HYPERPARAMETERS,
         tuning.tau_values,
         _ADAPTIVE_SWEEPS,
-        shows_grid=True,
+        shows_sweeps=True,
     ),
     Artifact(
         "decay",
@@ -151,7 +158,7 @@ _LIST = (
             heatmaps.heatmaps,
             _HEAT_MAPS,
             (task,),
-            shows_grid=True,
+            shows_sweeps=True,
         )
         for task, name in TASK_NAMES.items()
     ),
@@ -161,7 +168,7 @@ _LIST = (
         "Appendix, relation between client and server learning rates",
         tuning.server_rates,
         _HEAT_MAPS,
-        shows_grid=True,
+        shows_sweeps=True,
     ),
     Artifact(
         "tau",
@@ -169,7 +176,7 @@ _LIST = (
         f"{_RESULTS}, and appendix, robustness of the adaptivity parameter",
         tuning.tau,
         _ADAPTIVE_SWEEPS,
-        shows_grid=True,
+        shows_sweeps=True,
     ),
     Artifact(
         "labels",
@@ -187,24 +194,27 @@ GROUPS = {
 }
 
 
-def select_artifacts(name: str, tasks: tuple[str, ...], scale: ReproductionScale) -> tuple[Artifact, ...]:
-    """Return the artifact or the group called `name`, without artifacts that show none of `tasks`."""
+def find_artifacts(name: str) -> tuple[Artifact, ...]:
+    """Return the artifact or the group called `name`."""
     if name not in ARTIFACTS and name not in GROUPS:
         raise unknown("artifact", name, [*ARTIFACTS, *GROUPS, "list"])
-    named = [ARTIFACTS[member] for member in GROUPS.get(name, (name,))]
+    return tuple(ARTIFACTS[member] for member in GROUPS.get(name, (name,)))
+
+
+def select_artifacts(name: str, tasks: tuple[str, ...], scale: ReproductionScale) -> tuple[Artifact, ...]:
+    """Return the artifact or the group called `name`, without artifacts that show none of `tasks`."""
+    named = find_artifacts(name)
     selected = tuple(artifact for artifact in named if set(artifact.tasks_at(scale)) & set(tasks))
     if selected:
         return selected
     given = ",".join(tasks)
-    untuned = [task for artifact in named for task in artifact.tasks if task in scale.untuned]
-    if set(untuned) & set(tasks):
-        message = (
-            f"{name} shows a grid of rates, which the scale {scale.name} does not have for "
-            f"{', '.join(dict.fromkeys(untuned))}; choose another --scale, or `reproduce curves`"
-        )
-        raise UnknownName(message, kind="task", name=given)
-    allowed = tuple(dict.fromkeys(task for artifact in named for task in artifact.tasks_at(scale)))
-    message = f"{name} has none of the tasks in --tasks {given}; allowed: {', '.join(allowed)}"
+    possible = {task for artifact in named for task in artifact.tasks}
+    allowed = tuple(t for t in _ALL if any(t in artifact.tasks_at(scale) for artifact in named))
+    if allowed:
+        where = "" if len(allowed) == len(possible) else f" at scale {scale.name}"
+        message = f"{name} has none of the tasks in --tasks {given}{where}; allowed: {', '.join(allowed)}"
+    else:
+        message = f"{name} shows sweeps, which scale {scale.name} does not have; choose another --scale"
     raise UnknownName(message, kind="task", name=given, allowed=allowed)
 
 
