@@ -82,7 +82,7 @@ def _small_scale(entries: Sequence[Entry], results: Results) -> dict[str, str]:
         "origin": provenance([result]) if result.records else "",
         "cpu": cpu,
         "times": small_scale.times_by_task(result, hours, cpu),
-        "progress": small_scale.progress(result, hours),
+        "progress": small_scale.progress(result, hours, cpu),
         "hours": f"{sum(estimate for _, estimate in hours.values()) / 2:.1f}",
         "results": small_scale.results_by_task(result) if result.records else "",
     }

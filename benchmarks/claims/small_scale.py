@@ -82,11 +82,16 @@ def ended_runs(result: EntryResult, task: str) -> list[RunRecord]:
     return [record for record in result.records if record.path in planned and record.status in ENDED]
 
 
-def progress(result: EntryResult, hours: Hours) -> str:
-    """Return how many of the planned runs have ended."""
+def progress(result: EntryResult, hours: Hours, cpu: str) -> str:
+    """Return how many of the planned runs have ended, and the CPU time of the command."""
     planned = sum(runs for runs, _ in hours.values())
     ended = sum(len(ended_runs(result, task)) for task in hours)
-    return f"{ended} of {count_noun(planned, 'run')} have ended"
+    text = f"{ended} of {count_noun(planned, 'run')} have ended."
+    if not (result.complete and result.cpu_type == cpu and result.cpu_seconds):
+        return text
+    actual, estimate = result.cpu_seconds / 3600, sum(estimate for _, estimate in hours.values())
+    ratio = f"{actual / estimate:.2f} times the estimate"
+    return f"{text} The command took {actual:.2f} core hours of CPU time, {ratio}."
 
 
 def results_by_task(result: EntryResult) -> str:

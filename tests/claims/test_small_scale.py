@@ -21,7 +21,7 @@ HOURS = {
 
 
 def make_result(records: list[RunRecord]) -> EntryResult:
-    return EntryResult(small_scale.ENTRY, "", [], True, None, records)
+    return EntryResult(small_scale.ENTRY, "", [], True, 3600 * 0.6, records)
 
 
 def make_records(count: int, diverged: int = 0) -> list[RunRecord]:
@@ -64,8 +64,15 @@ def test_only_planned_runs_that_have_ended_are_counted() -> None:
     others = [make_record(Path("runs/so_lr/earlier"), "done")]
     unfinished = [make_record(make_records(4)[3].path, "interrupted")]
     result = make_result([*make_records(3), *unfinished, *others])
-    assert small_scale.progress(result, HOURS) == "3 of 81 runs have ended"
+    assert small_scale.progress(result, HOURS, "AVX512") == "3 of 81 runs have ended."
     assert cells(small_scale.times_by_task(result, HOURS, CPU), "all")["ended"] == "3"
+
+
+def test_progress_compares_the_cpu_time_with_the_estimate() -> None:
+    text = small_scale.progress(make_result(make_records(81)), HOURS, CPU)
+    assert text.endswith("The command took 0.60 core hours of CPU time, 1.20 times the estimate.")
+    unfinished = make_result(make_records(80))._replace(complete=False)
+    assert small_scale.progress(unfinished, HOURS, CPU) == "80 of 81 runs have ended."
 
 
 def test_results_are_those_of_the_performance_table(tmp_path: Path) -> None:
