@@ -52,6 +52,7 @@ def decay(results: Results) -> Section:
         "centralized_characters": _centralized_table(
             dict(zip(("constant rate", "decay"), central_characters, strict=True))
         ),
+        "centralized_loss": _loss(*best_characters),
         **_ranges(constant, decayed, central),
     }
     line = ("centralized", central.mean * 100) if central else None
@@ -141,6 +142,11 @@ def _ranges(constant: Runs, decayed: Runs, central: Interval | None) -> dict[str
         "widths": f"± {min(widths) * 100:.1f} to ± {max(widths) * 100:.1f}",
         "lead": f"{min(leads) * 100:.1f} to {max(leads) * 100:.1f}",
     }
+
+
+def _loss(constant: Interval | None, decayed: Interval | None) -> str:
+    """Return by how many points decay is worse."""
+    return f"{(constant.mean - decayed.mean) * 100:.1f}" if constant and decayed else ABSENT
 
 
 def _two_digits(gain: Interval) -> str:
