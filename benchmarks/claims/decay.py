@@ -52,7 +52,7 @@ def decay(results: Results) -> Section:
         "centralized_characters": _centralized_table(
             dict(zip(("constant rate", "decay"), central_characters, strict=True))
         ),
-        "centralized_loss": _loss(*best_characters),
+        "centralized_points_lost": _points_lost(*best_characters),
         **_ranges(constant, decayed, central),
     }
     line = ("centralized", central.mean * 100) if central else None
@@ -144,8 +144,8 @@ def _ranges(constant: Runs, decayed: Runs, central: Interval | None) -> dict[str
     }
 
 
-def _loss(constant: Interval | None, decayed: Interval | None) -> str:
-    """Return by how many points decay is worse."""
+def _points_lost(constant: Interval | None, decayed: Interval | None) -> str:
+    """Return how many points the accuracy is lower with decay."""
     return f"{(constant.mean - decayed.mean) * 100:.1f}" if constant and decayed else ABSENT
 
 

@@ -139,7 +139,7 @@ def _characters_decay() -> list[Entry]:
 
 
 def _characters_centralized() -> list[Entry]:
-    """30,000 steps on the union of the characters, as many as all clients take together in 300 rounds.
+    """30,000 steps on the union of the characters, about as many as all clients take in 300 rounds.
 
     A round has 100 steps, so the schedule and the evaluations are those of the federated runs.
     """

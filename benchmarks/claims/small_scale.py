@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from claims.markdown import table
-from claims.restore import ENDED, restore_runs
+from claims.restore import restore_runs
 from claims.results import EntryResult
 from fedopt.formatting import ABSENT, count_noun
 from fedopt.reproduction.artifacts.performance import UNTRAINED, method_cell, untrained_cell
@@ -21,6 +21,7 @@ from fedopt.reproduction.published import METHOD_NAMES, METHODS, TASK_NAMES
 from fedopt.reproduction.results import RunReader
 from fedopt.reproduction.scales import SMALL
 from fedopt.runs.records import RunRecord
+from fedopt.tuning.trials import is_finished
 
 ENTRY = "reproduction/small"
 
@@ -75,11 +76,12 @@ def _time_cells(planned: float, ended: float, diverged: float, estimate: float, 
 def ended_runs(result: EntryResult, task: str) -> list[RunRecord]:
     """Return the planned runs of a task that have ended.
 
-    The directory may also have runs that an earlier version of the scale has planned.
+    The directory may also have runs that an earlier version of the scale has planned. They have other rates,
+    or the same rates and another number of rounds.
     """
     reader = RunReader(_plan(), Path())
-    planned = {reader.trial(run).path for run in planned_runs(task)}
-    return [record for record in result.records if record.path in planned and record.status in ENDED]
+    rounds = {reader.trial(run).path: int(run.settings["rounds"]) for run in planned_runs(task)}
+    return [r for r in result.records if r.path in rounds and is_finished(r, rounds[r.path])]
 
 
 def progress(result: EntryResult, hours: Hours, cpu: str) -> str:

@@ -74,7 +74,8 @@ def estimate_seconds(record: RunRecord, times: StepTimes, work: Path) -> float:
     sizes = federation.train.sizes
     if record.info["algorithm"] == "centralized":
         sizes = sizes.sum(keepdims=True)  # one client with all examples
-    steps = float(np.ceil(sizes / config["client.batch_size"]).mean()) * config.get("client.epochs", 1)
+    epoch = float(np.ceil(sizes / config["client.batch_size"]).mean())
+    steps = config.get("client.steps") or epoch * config.get("client.epochs", 1)
     clients = record.rounds * config["clients_per_round"]
     evaluations = sum(
         is_evaluated(t, config["rounds"], config["eval.every"], config["eval.last_every"])

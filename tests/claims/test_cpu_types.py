@@ -176,3 +176,18 @@ def test_estimated_runs_are_those_of_the_small_scale() -> None:
 def _runs(tasks: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Return the number of runs of each task."""
     return {task: runs for task, (runs, _) in tasks.items()}
+
+
+def test_estimate_of_a_command_counts_its_local_steps(tmp_path: Path) -> None:
+    """Three rounds of centralized training: 100 steps each, or the 33,580 steps of an epoch."""
+    config = {"data.source": "synthetic", "client.batch_size": 20, "clients_per_round": 1, "rounds": 3}
+    config |= {"eval.every": 3, "eval.last_every": 3, "eval.sample": 20}
+    info = {"task": "emnist_cr", "algorithm": "centralized"}
+    lines = [{"round": round, "loss": 1.0} for round in (1, 2, 3)]
+
+    def seconds(**steps: int) -> float:
+        record = RunRecord(tmp_path, info, config | {f"client.{k}": n for k, n in steps.items()}, lines, [])
+        return times.estimate_seconds(record, StepTimes(1.0, 0.0), tmp_path)
+
+    epoch = -(-671_585 // 20)  # examples of all writers in batches of 20
+    assert seconds(epochs=1) - seconds(steps=100) == pytest.approx(3 * (epoch - 100))

@@ -34,9 +34,9 @@ def make_records(count: int, diverged: int = 0) -> list[RunRecord]:
     ]
 
 
-def make_record(path: Path, status: str) -> RunRecord:
+def make_record(path: Path, status: str, rounds: int = 100) -> RunRecord:
     info = {"task": "so_lr", "status": status, "machine": {"cpu": CPU}, "seconds": 36}
-    return RunRecord(path, info, {}, [], [])
+    return RunRecord(path, info, {}, [{"round": rounds, "loss": 1.0}], [])
 
 
 def cells(text: str, row: str) -> dict[str, str]:
@@ -62,6 +62,7 @@ def test_run_times_of_another_cpu_type_are_left_out() -> None:
 def test_only_planned_runs_that_have_ended_are_counted() -> None:
     """The directory may have runs of an earlier version of the scale."""
     others = [make_record(Path("runs/so_lr/earlier"), "done")]
+    others += [make_record(make_records(5)[4].path, "done", rounds=60)]  # of the 100 rounds that are planned
     unfinished = [make_record(make_records(4)[3].path, "interrupted")]
     result = make_result([*make_records(3), *unfinished, *others])
     assert small_scale.progress(result, HOURS, "AVX512") == "3 of 81 runs have ended."

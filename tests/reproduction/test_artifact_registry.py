@@ -54,12 +54,12 @@ def test_artifacts_with_sweeps_leave_out_tasks_that_have_none() -> None:
         (
             "heatmaps_cifar10",
             ("cifar10",),
-            "shows sweeps, which scale small does not have; choose another --scale",
+            "shows sweeps of cifar10; scale small has none, so choose another --scale",
         ),
         (
             "heatmaps_cifar10",
             ("so_lr",),
-            "shows sweeps, which scale small does not have; choose another --scale",
+            "shows sweeps of cifar10; scale small has none, so choose another --scale",
         ),
         ("heatmaps_so_lr", ("cifar10",), "none of the tasks in --tasks cifar10; allowed: so_lr"),
     ],

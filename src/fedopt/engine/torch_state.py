@@ -1,4 +1,4 @@
-"""Torch's settings and default generator, set for a while: both change results."""
+"""Set torch's threads, denormal numbers and default generator for a block of code. They change results."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Worker:
         return ClientResult((x_i.sub_(x),))  # Delta_i
 
     def _scaffold_in_place(self, work: ClientWork, x: Vector, c: Vector) -> ClientResult:
-        """Run SCAFFOLD's client on one copy of x. A step allocates memory for one layer at a time."""
+        """Run SCAFFOLD's client on one copy of x. A step allocates gradients and one layer's correction."""
         client = self.algorithm.client
         assert isinstance(client, ScaffoldClient)  # the condition of the fast path
         (c_i,) = work.kept_or(c)

@@ -107,5 +107,5 @@ def _disk(largest: Mapping[str, Any]) -> str:
 def _runs_and_time(row: Mapping[str, Any], scale: str) -> str:
     artifact, cost = ARTIFACTS.get(row["name"]), row[scale]
     if artifact and not artifact.tasks_at(SCALES[scale]):
-        return "not shown"
+        return "no sweeps"
     return f"{cost['runs']:,}  {format_duration(cost['seconds']) if cost['runs'] else ABSENT}"

@@ -152,10 +152,11 @@ def _lock_output(options: ReproduceOptions) -> int:
 
 def _log_omitted(tasks: Sequence[str], options: ReproduceOptions, log: Log) -> None:
     """Log the tasks that requested artifacts leave out, because they have no sweeps at this scale."""
-    omitted = [task for task in tasks if not options.scale.has_sweeps(task)]
-    if omitted and any(artifact.shows_sweeps for artifact in find_artifacts(options.artifact)):
+    named, scale = find_artifacts(options.artifact), options.scale
+    omitted = [t for t in tasks if any(t in a.tasks and t not in a.tasks_at(scale) for a in named)]
+    if omitted:
         names = ", ".join(omitted)
-        log(f"scale {options.scale.name} has no sweeps for {names}: heat maps and tuning tables omit them")
+        log(f"scale {scale.name} has no sweeps for {names}: heat maps and tuning tables omit them")
 
 
 def _log_estimate(reader: RunReader, runs: Sequence[PlannedRun], options: ReproduceOptions, log: Log) -> None:

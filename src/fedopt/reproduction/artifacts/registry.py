@@ -214,7 +214,8 @@ def select_artifacts(name: str, tasks: tuple[str, ...], scale: ReproductionScale
         where = "" if len(allowed) == len(possible) else f" at scale {scale.name}"
         message = f"{name} has none of the tasks in --tasks {given}{where}; allowed: {', '.join(allowed)}"
     else:
-        message = f"{name} shows sweeps, which scale {scale.name} does not have; choose another --scale"
+        names = ", ".join(task for task in _ALL if task in possible)
+        message = f"{name} shows sweeps of {names}; scale {scale.name} has none, so choose another --scale"
     raise UnknownName(message, kind="task", name=given, allowed=allowed)
 
 
