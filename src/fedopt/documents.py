@@ -7,11 +7,12 @@ are refused, because reading them could wait forever.
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,23 @@ def _check(document: Any) -> Any:
             return document
         level = inner
     raise ValueError(_TOO_DEEP)
+
+
+def seal(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with its own SHA-256, which replaces an earlier one."""
+    return {**document, "sha256": _checksum(document)}
+
+
+def is_intact(document: Any) -> bool:
+    """Whether a document fits its own SHA-256, if it has one. Older versions did not write it."""
+    if not isinstance(document, dict) or "sha256" not in document:
+        return True
+    return bool(document["sha256"] == _checksum(document))
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    text = json.dumps({key: value for key, value in document.items() if key != "sha256"}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def first_problem(error: ValidationError) -> str:

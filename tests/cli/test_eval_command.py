@@ -13,6 +13,7 @@ import publicfiles
 import pytest
 import torch
 from typed import WRITERS, Done, FinishedRun, fedopt, refused
+from written import remove_checksums
 
 from fedopt import load
 from fedopt.data.importing.importer import import_dataset
@@ -121,6 +122,7 @@ def test_eval_measures_a_third_split_like_the_test_split(
     stores = imported / "stores"
     assert on_questions(tmp_path / "run", stores / "stackoverflow").code == 0
     other = shutil.copytree(tmp_path / "run", tmp_path / "other")
+    remove_checksums(other)
     config = (other / "config.toml").read_text()
     (other / "config.toml").write_text(config.replace(str(stores / "stackoverflow"), str(stores / "swapped")))
     heldout, as_test = measured(tmp_path / "run", "heldout", executor), measured(other, "test")

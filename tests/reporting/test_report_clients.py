@@ -12,6 +12,7 @@ from own_clients import CLIENTS, make_task, train
 from pages import parse_page, text
 from written import write_run
 
+from fedopt.errors import RunDirectoryError
 from fedopt.reporting import render_report
 from fedopt.reporting.clients import HEIGHT, WIDTH, clients_section
 from fedopt.runs.records import read_run
@@ -83,10 +84,24 @@ def test_run_records_its_clients_once(tmp_path: Path) -> None:
     counts = np.sum([np.bincount(labels, minlength=3) for _, labels in CLIENTS.values()], axis=0)
     assert summary["labels"]["examples"] == counts.tolist()
     assert "Clients" in render_report([read_run(tmp_path / "run")], "title")
-    file.write_text("damaged")
+    before = file.read_bytes()
     train(make_task(), rounds=3, out=tmp_path / "run")
-    assert file.read_text() == "damaged"
-    assert read_run(tmp_path / "run").clients is None
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [("12", "13"), ("{", "")])
+def test_damaged_summary_is_refused_and_written_again_once_it_is_removed(
+    damage: tuple[str, str], tmp_path: Path
+) -> None:
+    train(make_task(), out=tmp_path / "run")
+    file = tmp_path / "run" / "data.json"
+    before = file.read_text()
+    file.write_text(before.replace(*damage, 1))
+    with pytest.raises(RunDirectoryError):
+        read_run(tmp_path / "run")
+    file.unlink()
+    train(make_task(), rounds=3, out=tmp_path / "run")
+    assert file.read_text() == before
 
 
 def test_resumed_run_of_an_older_version_gets_its_summary(tmp_path: Path) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import copy
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from frozen_model import CLASSES, CLIENTS, CONFIG, HIDDEN, TEST, FrozenLayer, examples
+from frozen_model import CLASSES, CLIENTS, CONFIG, FEATURES, HIDDEN, TEST, FrozenLayer, examples
 from torch import Tensor, nn
-from written import read_info
+from written import read_info, remove_checksums
 
 import fedopt
 from fedopt.errors import RunDirectoryError
@@ -108,9 +111,7 @@ def test_difference_is_named(tmp_path: Path) -> None:
 def test_run_of_an_older_version_has_no_fingerprint_and_resumes(tmp_path: Path) -> None:
     task = fedopt.own_task(FrozenLayer, F.cross_entropy, CLIENTS, TEST)
     fedopt.run(task, rounds=2, config=CONFIG, out=tmp_path / "run")
-    info = read_info(tmp_path / "run")
-    del info["fingerprint"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(info))
+    remove_checksums(tmp_path / "run", fingerprint=None)
     (tmp_path / "run" / "model.safetensors").unlink()
     resumed = fedopt.run(task, rounds=4, config=CONFIG, out=tmp_path / "run")
     assert resumed.x_sha256 == fedopt.run(task, rounds=4, config=CONFIG).x_sha256
@@ -148,3 +149,118 @@ def test_changed_data_of_any_client_in_memory_are_detected(tmp_path: Path) -> No
         task = fedopt.own_task(FrozenLayer, F.cross_entropy, changed, TEST)
         with pytest.raises(RunDirectoryError):
             fedopt.run(task, rounds=2, config=CONFIG, out=tmp_path / "run")
+
+
+def model_of(value: float) -> nn.Module:
+    """A model with given values of its first layer, and with random ones of its last layer."""
+    first = nn.Linear(FEATURES, HIDDEN)
+    nn.init.constant_(first.weight, value)
+    nn.init.constant_(first.bias, value)
+    return nn.Sequential(first, nn.BatchNorm1d(HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
+
+
+def task_of(model: nn.Module | Callable[[], nn.Module]) -> fedopt.Task:
+    return fedopt.own_task(model, F.cross_entropy, CLIENTS, TEST)
+
+
+BATCH_NORM = {**CONFIG, "buffers": "average"}
+
+
+def shifted(model: nn.Sequential, name: str) -> nn.Module:
+    """A copy of a model with other values of one parameter or buffer."""
+    other = copy.deepcopy(model)
+    state = other.state_dict()
+    state[name] += 0.5
+    other.load_state_dict(state)
+    return other
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+@pytest.mark.parametrize("name", ["0.weight", "3.bias", "1.running_mean"])
+def test_module_with_other_initial_values_is_rejected(name: str, rounds: int, tmp_path: Path) -> None:
+    model, out = model_of(0.1), tmp_path / "run"
+    fedopt.run(task_of(model), rounds=2, config=BATCH_NORM, out=out)
+    before = read_info(out)
+    with pytest.raises(RunDirectoryError, match=name) as caught:
+        fedopt.run(task_of(shifted(model, name)), rounds=rounds, config=BATCH_NORM, out=out)
+    assert caught.value.path == out and read_info(out) == before
+    again = fedopt.run(task_of(model), rounds=3, config=BATCH_NORM, out=out)
+    assert again.x_sha256 == fedopt.run(task_of(model), rounds=3, config=BATCH_NORM).x_sha256
+
+
+def test_function_with_other_values_that_the_seed_does_not_draw_is_rejected(tmp_path: Path) -> None:
+    """The last layer is random, and the others are not."""
+    fedopt.run(task_of(lambda: model_of(0.1)), rounds=2, config=BATCH_NORM, out=tmp_path / "run")
+    recorded = read_info(tmp_path / "run")["fingerprint"]["weights"]
+    assert set(recorded) == {"0.weight", "0.bias", "1.weight", "1.bias"}
+    with pytest.raises(RunDirectoryError, match="0.weight"):
+        fedopt.run(task_of(lambda: model_of(0.2)), rounds=2, config=BATCH_NORM, out=tmp_path / "run")
+
+
+def test_values_that_no_seed_determines_are_not_compared(tmp_path: Path) -> None:
+    def drawn() -> nn.Module:
+        model = FrozenLayer()
+        model.last.bias.data += float(np.random.default_rng().normal())
+        return model
+
+    out = tmp_path / "run"
+    first = fedopt.run(task_of(drawn), rounds=2, config=CONFIG, out=out)
+    assert fedopt.run(task_of(drawn), rounds=2, config=CONFIG, out=out).x_sha256 == first.x_sha256
+
+
+def test_run_of_version_0_2_0_has_no_checksum_of_the_weights_and_resumes(tmp_path: Path) -> None:
+    model, out = model_of(0.1), tmp_path / "run"
+    fedopt.run(task_of(model), rounds=2, config=BATCH_NORM, out=out)
+    fingerprint = read_info(out)["fingerprint"]
+    del fingerprint["weights"]
+    remove_checksums(out, fingerprint=fingerprint)
+    resumed = fedopt.run(task_of(model), rounds=3, config=BATCH_NORM, out=out)
+    assert resumed.x_sha256 == fedopt.run(task_of(model), rounds=3, config=BATCH_NORM).x_sha256
+
+
+def two_models() -> list[nn.Module]:
+    model = FrozenLayer()
+    other = copy.deepcopy(model)
+    other.last.weight.data += 1.0
+    return [model, other]
+
+
+def test_comparisons_of_two_models_have_their_own_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fine-tuning two networks of one architecture."""
+    monkeypatch.chdir(tmp_path)
+    models = two_models()
+    groups = [fedopt.compare(task_of(model), ["fedavg"], rounds=2, config=CONFIG) for model in models]
+    for model, group in zip(models, groups, strict=True):
+        expected = fedopt.run(task_of(model), "fedavg", rounds=2, config=CONFIG)
+        assert group.results[0].x_sha256 == expected.x_sha256
+    assert groups[0].out != groups[1].out
+    again = fedopt.compare(task_of(models[0]), ["fedavg"], rounds=3, config=CONFIG)
+    assert again.out == groups[0].out and again.results[0].rounds == 3
+    with pytest.raises(RunDirectoryError):
+        fedopt.compare(task_of(models[1]), ["fedavg"], rounds=2, config=CONFIG, out=groups[0].out)
+
+
+def test_sweeps_of_two_models_have_their_own_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    models, grid = two_models(), {"client_lr": [-1, 0]}
+
+    def sweep(model: nn.Module, **options: Any) -> Any:
+        config = {"clients_per_round": 3}
+        return fedopt.sweep(
+            task_of(model), "fedavg", grid, rounds=2, config=config, executor="serial", **options
+        )
+
+    results = [sweep(model) for model in models]
+    assert results[0].out != results[1].out
+    assert sweep(models[0]).out == results[0].out
+    for model, result in zip(models, results, strict=True):
+        best = result.best["fedavg"]
+        settings = {"clients_per_round": 3, **best.settings}
+        expected = fedopt.run(task_of(model), rounds=2, config=settings)
+        assert torch.equal(fedopt.load(best.runs[0], model=model).x, expected.x)
+    with pytest.raises(RunDirectoryError):  # the finished trials are not those of the other model
+        sweep(models[1], out=results[0].out)

@@ -86,7 +86,7 @@ def test_limit_of_the_file_size_is_reported_like_a_full_disk(tmp_path: Path) -> 
     out, settings = tmp_path / "run", {"rounds": ROUNDS, "checkpoint.every": 1000}
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     assert signal.getsignal(signal.SIGXFSZ) is signal.SIG_IGN, "Python reports an error instead"
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
     try:
         with pytest.raises(DiskError) as caught:
             train("fedyogi", out, settings=settings)

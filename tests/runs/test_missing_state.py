@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save, save_file
 from written import read_info, read_lines
 
 import fedopt.runs.segments as segments
-from fedopt.errors import RunDirectoryError
+from fedopt.engine.loop import Step
+from fedopt.errors import DiskError, RunDirectoryError
 from fedopt.runs.directory import remove_checkpoints
 
 
@@ -200,3 +201,45 @@ def test_link_in_place_of_a_directory_is_refused(name: str, tmp_path: Path) -> N
         train("scaffold", out, 2)
     assert caught.value.path == out / name
     assert [path.name for path in victim.iterdir()] == [".notes.tmp"]
+
+
+def truncate(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def replace_by_a_copy(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".copy"))
+    path.with_suffix(".copy").rename(path)
+
+
+def replace_by_a_link(path: Path) -> None:
+    path.rename(path.parent.parent / "elsewhere")
+    path.symlink_to(path.parent.parent / "elsewhere")
+
+
+REPLACED: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "metrics deleted": ("metrics.jsonl", Path.unlink),
+    "metrics replaced": ("metrics.jsonl", replace_by_a_copy),
+    "metrics emptied": ("metrics.jsonl", truncate),
+    "metrics replaced by a link": ("metrics.jsonl", replace_by_a_link),
+    "checkpoints replaced by a link": ("checkpoints", replace_by_a_link),
+    "client rows replaced by a link": ("clients", replace_by_a_link),
+}
+
+
+@pytest.mark.parametrize("change", REPLACED)
+@pytest.mark.parametrize("after", [3, ROUNDS])  # ROUNDS: after the last checkpoint
+def test_run_whose_files_are_replaced_meanwhile_fails(change: str, after: int, tmp_path: Path) -> None:
+    name, replace = REPLACED[change]
+    out = tmp_path / "run"
+
+    def on_step(step: Step) -> None:
+        if step.position.round == after:
+            replace(out / name)
+
+    with pytest.raises(DiskError) as caught:
+        train("scaffold", out, on_step=on_step)
+    assert caught.value.path == out / name and "\n" not in str(caught.value)
+    assert read_info(out)["status"] == "failed"
+    if name == "checkpoints":  # nothing is written through the link
+        assert int(max(path.name for path in (tmp_path / "elsewhere").iterdir())) == after

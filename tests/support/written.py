@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,22 @@ def read_lines(run: Path, split: str | None = None) -> list[dict[str, Any]]:
 
 def read_info(run: Path) -> dict[str, Any]:
     return json.loads((run / "run.json").read_text())
+
+
+def remove_checksums(run: Path, **changes: Any) -> None:
+    """Make a run directory like one of version 0.2.0, whose files may be edited, and change its run.json."""
+    info = read_info(run) | {"sha256": None, "config": None, "metrics": None} | changes
+    (run / "run.json").write_text(json.dumps({key: v for key, v in info.items() if v is not None}))
+    for file in run.glob("checkpoints/*/position.json"):
+        fields = json.loads(file.read_text())
+        for name in ("sha256", "config_sha256", "metrics_sha256"):
+            fields.pop(name, None)
+        text = json.dumps(fields, sort_keys=True)
+        file.write_text(json.dumps(fields | {"sha256": hashlib.sha256(text.encode()).hexdigest()}))
+    if (run / "data.json").exists():
+        clients = json.loads((run / "data.json").read_text())
+        clients.pop("sha256", None)
+        (run / "data.json").write_text(json.dumps(clients))
 
 
 def write_lines(run: Path, lines: list[dict[str, Any]], end: str = "") -> None:

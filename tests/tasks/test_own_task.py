@@ -71,6 +71,29 @@ def test_module_instance_and_builder_give_the_same_result() -> None:
     assert train(make_task(model)).x_sha256 == train(make_task(build)).x_sha256
 
 
+@pytest.mark.parametrize("part", ["module", "layer"])
+@pytest.mark.parametrize("has_directory", [False, True])
+def test_function_that_returns_a_trained_module_again_is_refused(
+    part: str, has_directory: bool, tmp_path: Path
+) -> None:
+    """A second run would start from the weights of the first."""
+    model = linear()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    build = (lambda: model) if part == "module" else (lambda: nn.Sequential(model))
+    options = {"out": tmp_path / "run"} if has_directory else {}
+    for _ in range(2):
+        with pytest.raises(ModelError) as caught:
+            train(make_task(build), **options)
+        assert caught.value.what == "model" and "\n" not in str(caught.value)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_function_may_share_frozen_layers(tmp_path: Path) -> None:
+    frozen = nn.Linear(FEATURES, FEATURES).requires_grad_(False)
+    task = make_task(lambda: nn.Sequential(frozen, linear()))
+    assert train(task).x_sha256 == train(task).x_sha256
+
+
 def test_seed_initialises_a_built_model_and_the_global_generator_is_unchanged() -> None:
     torch.manual_seed(3)
     expected = torch.rand(1)

@@ -26,6 +26,7 @@ from sweeps import (
     sweep_words,
 )
 from typed import fedopt, refused
+from written import remove_checksums
 
 from fedopt import load
 from fedopt.engine.executors import ExecutorOptions
@@ -72,7 +73,7 @@ def test_halving_continues_survivors_and_stops_the_others(tmp_path: Path) -> Non
     complete = run_command_of(pruned, tmp_path / "pruned")  # begins with the same rounds
     assert complete["rounds"] == 6 and read_losses(tmp_path / "pruned")[:2] == read_losses(pruned)
     # the state after a kill between the last round and the status
-    (pruned / "run.json").write_text(json.dumps(read_info(pruned) | {"status": "running"}))
+    remove_checksums(pruned, status="running")
     run_sweep(out, "--search", "halving", grid=grid, rounds=6)
     assert read_info(pruned)["status"] == "pruned" and read_table(out) == rows
 

@@ -15,7 +15,7 @@ from fedopt.analysis.summary import Comparison, Rule, compare_runs, parse_rule
 from fedopt.api.training import check_seeds, default_directory, execute_run, merge_settings, shows_progress
 from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.display.table import comparison_table, to_text_table
-from fedopt.documents import parse_json
+from fedopt.documents import is_intact, parse_json, seal
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import write_atomically
@@ -23,6 +23,7 @@ from fedopt.references import file_name
 from fedopt.remote.location import local_path
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.config import short_digest
+from fedopt.runs.fingerprint import name_digest
 from fedopt.runs.loggers import check_loggers, create_loggers, other_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest, with_chosen_executor
 from fedopt.runs.records import RunRecord, read_run
@@ -239,7 +240,8 @@ def compare_requests(
     if out is None:
         ignore = () if seeds is None else ("seed",)
         hashes = {job.prepared.config.short_hash(ignore=ignore) for job in jobs}
-        digest = short_digest(" ".join(sorted(hashes)))
+        own = name_digest([request.prepare() for request in requests])
+        digest = short_digest(" ".join([*sorted(hashes), *filter(None, [own])]))
         out = Path("runs") / file_name(task) / f"compare-{digest}"
     if seeds is not None:
         _refuse_runs([out, *(out / file_name(name) for name in names)])
@@ -278,9 +280,9 @@ def _write_group(out: Path, kind: str, requests: Sequence[RunRequest], seeds: li
             f"cannot write to {out}: {error.strerror}; choose another directory", path=out
         ) from error
     if seeds and isinstance(earlier, dict) and earlier.get("seeds"):
-        if {**earlier, "seeds": seeds} == document:
+        if is_intact(earlier) and seal({**earlier, "seeds": seeds}) == seal(document):
             document["seeds"] = sorted({*earlier["seeds"], *seeds})
-    write_atomically(file, json.dumps(document, indent=2) + "\n")
+    write_atomically(file, json.dumps(seal(document), indent=2) + "\n")
 
 
 def _seed_jobs(request: RunRequest, seeds: Sequence[int], folder: Path) -> list[_Job]:

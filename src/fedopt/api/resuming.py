@@ -13,7 +13,7 @@ from fedopt.algorithms import ALGORITHMS
 from fedopt.api.groups import GROUP, RunGroup, compare_requests, run_seeds
 from fedopt.api.training import run_prepared, shows_progress
 from fedopt.api.tuning import TuningResult
-from fedopt.documents import parse_json, read_regular_file
+from fedopt.documents import is_intact, parse_json, read_regular_file
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.references import is_reference
@@ -175,8 +175,8 @@ def _read_json(file: Path) -> dict[str, Any]:
         document = parse_json(read_regular_file(file))
     except (OSError, ValueError) as error:
         raise _damaged(file, error) from error
-    if not isinstance(document, dict):
-        raise _damaged(file, "expected one JSON object")
+    if not isinstance(document, dict) or not is_intact(document):
+        raise _damaged(file, "it is not one JSON object, or its checksum differs")
     return document
 
 

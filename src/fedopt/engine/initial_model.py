@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from torch import nn
 
@@ -12,6 +13,8 @@ from fedopt.engine.torch_state import seeded, single_thread
 from fedopt.errors import FedoptError, ModelError, one_line
 from fedopt.models.fixed_state import FixedState, describe_parameters
 from fedopt.models.flat import Flat
+
+_built: WeakValueDictionary[int, nn.Parameter] = WeakValueDictionary()  # by id; of all modules of the process
 
 
 class InitialModel(NamedTuple):
@@ -58,6 +61,14 @@ def build_module(problem: Problem) -> nn.Module:
             "returns one",
             what="model",
         )
+    trained = {id(p): p for p in module.parameters() if p.requires_grad}
+    if any(_built.get(at) is p for at, p in trained.items()):
+        raise ModelError(
+            "the model function returned the same parameters as in an earlier call, which training changes; "
+            "build a new module in each call, or pass the module itself",
+            what="model",
+        )
+    _built.update(trained)
     if problem.fixed is not None:
         problem.fixed.apply(module)
     return module

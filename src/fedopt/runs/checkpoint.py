@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from safetensors.torch import load, save
 
 from fedopt.algorithms import State
 from fedopt.algorithms.state import flatten, unflatten
-from fedopt.documents import first_problem, parse_json, read_regular_file
+from fedopt.documents import first_problem, is_intact, parse_json, read_regular_file, seal
 from fedopt.engine.loop import Position
 from fedopt.errors import RunDirectoryError
 from fedopt.files import disk_errors, sync
@@ -40,6 +40,8 @@ class Checkpoint(NamedTuple):
     metrics_bytes: int  # length of metrics.jsonl after this round
     seconds: float
     rows: RowChecksums | None = None  # the client rows after this round; older versions did not record them
+    metrics_sha256: str | None = None  # of this part of metrics.jsonl; None in older versions, as the next
+    config_sha256: str | None = None  # of the configuration's identity
 
 
 def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
@@ -58,6 +60,8 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "stalled": position.stalled,
         "initial_loss": position.initial_loss,
         "metrics_bytes": checkpoint.metrics_bytes,
+        "metrics_sha256": checkpoint.metrics_sha256,
+        "config_sha256": checkpoint.config_sha256,
         "seconds": checkpoint.seconds,
     }
 
@@ -74,9 +78,7 @@ def write_parts(
     if rows:
         files["clients.json"] = json.dumps(rows, indent=0).encode()
     checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    fields = {**description, "files": checksums}
-    fields["sha256"] = _checksum(fields)
-    files["position.json"] = json.dumps(fields).encode()
+    files["position.json"] = json.dumps(seal({**description, "files": checksums})).encode()
     final = _path(directory, description["round"])
     with disk_errors(final):
         directory.mkdir(exist_ok=True)
@@ -120,23 +122,51 @@ def read(directory: Path, round: int, like: State) -> Checkpoint:
             fields.stalled,
             fields.initial_loss,
         )
-        return Checkpoint(position, fields.metrics_bytes, fields.seconds, rows)
+        return Checkpoint(
+            position,
+            fields.metrics_bytes,
+            fields.seconds,
+            rows,
+            fields.metrics_sha256,
+            fields.config_sha256,
+        )
 
 
-def read_vector(directory: Path, round: int, name: str) -> torch.Tensor:
-    """Read one vector of a checkpoint, such as the model x."""
+def read_vectors(directory: Path, round: int, names: Sequence[str], config_sha256: str) -> list[torch.Tensor]:
+    """Read vectors of a checkpoint, such as the model x. Refuse another configuration."""
     path = _path(directory, round)
     with _damage(path):
-        return _read_verified(path)[1][name]
+        fields, vectors, _ = _read_verified(path)
+        check_config(directory.parent, fields.config_sha256, config_sha256)
+        return [vectors[name] for name in names]
+
+
+def read_rows(directory: Path, round: int) -> RowChecksums | None:
+    """Read the list of client rows that belong to a checkpoint; None for older versions."""
+    path = _path(directory, round)
+    with _damage(path):
+        return _read_verified(path)[2]
+
+
+def check_config(run: Path, recorded: str | None, present: str) -> None:
+    """Refuse a configuration with which a checkpoint was not written. Older versions did not record it."""
+    if recorded not in (None, present):
+        raise RunDirectoryError(
+            f"{run / 'config.toml'} is damaged: the checkpoints belong to another configuration; restore it, "
+            "or choose another directory",
+            path=run,
+        )
+
+
+def remove_later(directory: Path, round: int) -> None:
+    """Remove the checkpoints of the rounds after `round`."""
+    for later in rounds(directory):
+        if later > round:
+            shutil.rmtree(_path(directory, later), ignore_errors=True)
 
 
 def _path(directory: Path, round: int) -> Path:
     return directory / f"{round:06d}"
-
-
-def _checksum(fields: dict[str, Any]) -> str:
-    text = json.dumps({key: value for key, value in fields.items() if key != "sha256"}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class _Fields(BaseModel):
@@ -151,6 +181,8 @@ class _Fields(BaseModel):
     stalled: NonNegativeInt
     initial_loss: float | None = None
     metrics_bytes: NonNegativeInt
+    metrics_sha256: str | None = None
+    config_sha256: str | None = None
     seconds: float
     files: dict[str, str] = {}
     state_sha256: str | None = None
@@ -161,7 +193,7 @@ def _read_verified(path: Path) -> tuple[_Fields, dict[str, torch.Tensor], RowChe
     """Read position.json, the vectors and the list of client rows, and verify all checksums."""
     document = parse_json(read_regular_file(path / "position.json"))
     fields = _Fields.model_validate(document)
-    if fields.sha256 != _checksum(document):
+    if not is_intact(document):
         raise ValueError("checksum of position.json differs")
     checksums = {"state.safetensors": fields.state_sha256} if fields.state_sha256 else fields.files
     files = {name: read_regular_file(path / name) for name in checksums}

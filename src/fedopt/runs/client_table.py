@@ -114,8 +114,11 @@ class DiskTable:
         return self._directory / f"{client:07d}-{round:06d}.safetensors"
 
 
-def read_statistics(run: Path, rounds: int) -> Callable[[int], Vector | None]:
-    """Return a function that reads the running statistics which a client kept after `rounds` rounds."""
+def read_statistics(run: Path, rounds: int, expected: RowChecksums | None) -> Callable[[int], Vector | None]:
+    """Return a function that reads the running statistics which a client kept after `rounds` rounds.
+
+    `expected` are the rows that the checkpoint lists; checkpoints of older versions list none.
+    """
     latest: dict[int, Path] = {}
     for path in sorted((run / "clients").glob("*.safetensors")):
         client, round = _parse(path)
@@ -125,6 +128,8 @@ def read_statistics(run: Path, rounds: int) -> Callable[[int], Vector | None]:
     def read(client: int) -> Vector | None:
         if client not in latest:
             return None
+        if expected is not None:
+            _verify(latest[client], expected.get(latest[client].name, ""))
         with _damage(latest[client]):
             return load(read_regular_file(latest[client]))[STATISTICS]
 

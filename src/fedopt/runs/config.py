@@ -120,6 +120,11 @@ class Config(Section):
         identity = {key: value for key, value in self.identity().items() if key not in ignore}
         return short_digest(json.dumps(identity, sort_keys=True), digits)
 
+    @property
+    def checksum(self) -> str:
+        """The SHA-256 of the identity."""
+        return self.short_hash(64)
+
 
 def short_digest(text: str, digits: int = 6) -> str:
     """The first digits of the SHA-256 checksum of a text, for names of directories."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms import State
+from fedopt.documents import parse_toml, read_regular_file, seal
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.loop import Position
 from fedopt.errors import DiskError, RunDirectoryError
@@ -28,9 +29,9 @@ from fedopt.runs import model_file
 from fedopt.runs.checkpoint import Checkpoint, CheckpointDamage
 from fedopt.runs.client_table import DiskTable, RowChecksums, check_disk
 from fedopt.runs.config import Config, read_config
-from fedopt.runs.fingerprint import Fingerprint, find_difference
+from fedopt.runs.fingerprint import Fingerprint, check_fingerprint
 from fedopt.runs.metrics_file import MetricsFile
-from fedopt.runs.records import flatten, read_run
+from fedopt.runs.records import config_changes, flatten, read_run
 from fedopt.runs.segments import add_segment, describe_change, new_segment
 from fedopt.runs.space_reserve import SpaceReserve
 
@@ -65,6 +66,8 @@ class RunDirectory:
         self._metrics: MetricsFile | None = None
         self._rows: RowChecksums | None = None  # that the restored checkpoint lists
         self._reserve = SpaceReserve(path)
+        self._edited: list[str] = []  # keys of config.toml that somebody has changed
+        self._config_sha256 = ""  # of its identity
         self._recorded_rounds = 0  # in metrics.jsonl
         self._first_round = 0  # of this process
         self._on_write: Callable[[], None] = lambda: None  # not before the directory is complete
@@ -90,6 +93,8 @@ class RunDirectory:
             record = read_run(self.path)
             self.info: dict[str, Any] = record.info
             self._recorded_rounds = record.rounds
+            if "config" in self.info:
+                self._edited = config_changes(self.info, parse_toml(read_regular_file(config_file)))
             missing = [key for key in info if key not in self.info]
             if missing:
                 raise RunDirectoryError(
@@ -98,7 +103,7 @@ class RunDirectory:
                     path=self.path,
                 )
             self._check_rounds()
-            _check_fingerprint(self.path, self.info.get("fingerprint", {}), fingerprint)
+            check_fingerprint(self.path, self.info.get("fingerprint", {}), fingerprint)
             self._open_model()
             stops_differ = (existing.stop.patience or self.config.stop.patience) and (
                 existing.stop != self.config.stop
@@ -106,14 +111,19 @@ class RunDirectory:
             evaluations_differ = existing.eval != self.config.eval and self.info["status"] != "done"
             if self.config.rounds > existing.rounds or stops_differ or evaluations_differ:
                 rounds = max(self.config.rounds, existing.rounds)
-                write_atomically(config_file, self.config.model_copy(update={"rounds": rounds}).toml())
+                text = self.config.model_copy(update={"rounds": rounds}).toml()
+                self.update(config=None)
+                write_atomically(config_file, text)
+                self.update(config=parse_toml(text))
         else:
-            self.info = {**info, "fingerprint": fingerprint or None}
+            text = self.config.toml()
+            self.info = {**info, "config": parse_toml(text), "fingerprint": fingerprint or None}
             self.update()
             self._write_model()
             (self.path / "metrics.jsonl").touch()
             # The last file: check_directory recognises a run directory by it.
-            write_atomically(config_file, self.config.toml())
+            write_atomically(config_file, text)
+        self._config_sha256 = read_config(config_file).checksum
 
     def _check_rounds(self) -> None:
         """Refuse to shorten a run: its metrics and checkpoints belong to the longer one."""
@@ -154,20 +164,29 @@ class RunDirectory:
 
     def update(self, **changes: Any) -> None:
         """Change entries of run.json; None removes an entry."""
+        if self._metrics is not None:
+            changes["metrics"] = {"bytes": self._metrics.length, "sha256": self._metrics.sha256}
         merged = {**self.info, **changes}
         self.info = {key: value for key, value in merged.items() if value is not None}
         try:
-            _write_info(self.path, self.info)
+            self._write()
         except DiskError:
             if not self._reserve.release():
                 raise
-            _write_info(self.path, self.info)
+            self._write()
         self._on_write()
+
+    def _write(self) -> None:
+        """Write run.json. The metrics whose checksum it has are on disk before."""
+        if self._metrics is not None:
+            self._metrics.sync()
+        _write_info(self.path, self.info)
 
     def restart(self, rounds: int, command: str) -> None:
         """Set the status to running and remove the outcome of an earlier execution."""
         segments = add_segment(self.info.get("segments", []), new_segment(self._first_round))
         changes = {"status": "running", "rounds": rounds, "command": command, "segments": segments}
+        changes["config"] = parse_toml(read_regular_file(self.path / "config.toml"))
         self.update(**changes | dict.fromkeys(OUTCOME))
         self._reserve.allocate()
 
@@ -175,7 +194,7 @@ class RunDirectory:
         """Write data.json, unless the run has it already."""
         file = self.path / "data.json"
         if not file.exists():
-            write_atomically(file, json.dumps(summarize(), allow_nan=False) + "\n")
+            write_atomically(file, json.dumps(seal(summarize()), allow_nan=False) + "\n")
 
     def restore(self, like: State) -> tuple[Checkpoint | None, list[str]]:
         """Read the newest intact checkpoint and truncate metrics.jsonl to it.
@@ -197,10 +216,17 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"{damage} and there is no other; remove {self.path} to start again", path=self.path
             )
-        self._metrics = MetricsFile(self.path, restored.metrics_bytes if restored else 0)
-        if self._metrics.removed:  # rounds after the checkpoint are run again
+        length, sha256 = (restored.metrics_bytes, restored.metrics_sha256) if restored else (0, None)
+        self._metrics = MetricsFile(self.path, length, sha256)
+        if self._metrics.has_more:  # rounds after the checkpoint are run again
+            checkpoints.remove_later(directory, restored.position.round if restored else 0)
             self.update(status="running")
+            self._metrics.truncate()  # last, so that a killed process leaves files that belong together
+        if self._edited:
+            keys = ", ".join(self._edited)
+            warnings.append(f"{self.path / 'config.toml'} was changed after the run was started: {keys}")
         if restored is not None:
+            checkpoints.check_config(self.path, restored.config_sha256, self._config_sha256)
             self._first_round, self._rows = restored.position.round, restored.rows
         elif self._recorded_rounds:
             warnings.append(
@@ -236,11 +262,19 @@ class RunDirectory:
     def prepare_checkpoint(self, position: Position, seconds: float) -> Checkpoint:
         """Return a checkpoint whose metrics and client rows are on disk."""
         assert self._metrics is not None
-        self._metrics.sync()
+        self.check_files()
+        metrics = self._metrics
+        metrics.sync()
         if self._table:
             self._table.sync()
         rows = self._table.checksums(position.round) if self._table else {}
-        return Checkpoint(position, self._metrics.length, seconds, rows)
+        return Checkpoint(position, metrics.length, seconds, rows, metrics.sha256, self._config_sha256)
+
+    def check_files(self) -> None:
+        """Raise an error if another program has replaced files that this process writes."""
+        assert self._metrics is not None
+        self._metrics.check()
+        _check_links(self.path, DiskError)
 
     def commit(self, position: Position, seconds: float) -> None:
         """Write a checkpoint. A resumed run starts after its round."""
@@ -303,11 +337,11 @@ def remove_temporary_files(path: Path) -> None:
                 _remove(temporary)
 
 
-def _check_links(path: Path) -> None:
+def _check_links(path: Path, error: type[RunDirectoryError] | type[DiskError] = RunDirectoryError) -> None:
     """Refuse links in place of the directories of a run: files outside would be written and deleted."""
     for name in ("checkpoints", "clients", "loggers", "tensorboard"):
         if (path / name).is_symlink():
-            raise RunDirectoryError(
+            raise error(
                 f"{path / name} is a symbolic link, which is not followed; replace it by the directory",
                 path=path / name,
             )
@@ -336,16 +370,7 @@ def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[st
 
 
 def _write_info(path: Path, info: Mapping[str, Any]) -> None:
-    write_atomically(path / "run.json", json.dumps(info, indent=2) + "\n")
-
-
-def _check_fingerprint(path: Path, recorded: Fingerprint, current: Fingerprint) -> None:
-    """Refuse to continue a run with another model, other data or another algorithm."""
-    difference = find_difference(recorded, current)
-    if difference:
-        raise RunDirectoryError(
-            f"{path} holds another run: {difference}; choose another run directory", path=path
-        )
+    write_atomically(path / "run.json", json.dumps(seal(info), indent=2) + "\n")
 
 
 def _check_same_run(path: Path, existing: Config, requested: Config) -> None:

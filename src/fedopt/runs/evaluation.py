@@ -24,6 +24,7 @@ from fedopt.formatting import ABSENT, count_noun, metric_unit
 from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.remote.location import Location
 from fedopt.runs.build_problem import build_problem
+from fedopt.runs.checkpoint import read_rows
 from fedopt.runs.client_table import read_statistics
 from fedopt.runs.cluster_sampling import choose_clients, ratio_half_width
 from fedopt.runs.config import Config
@@ -186,7 +187,7 @@ def _own_statistics(
     All others, the test set and results without a run directory are measured with the mean.
     """
     if buffers == "local" and split == "train" and run is not None:
-        return read_statistics(run, rounds)
+        return read_statistics(run, rounds, read_rows(run / "checkpoints", rounds))
     return lambda client: None
 
 

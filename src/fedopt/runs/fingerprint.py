@@ -8,18 +8,24 @@ records what the name stands for. Data are identified by ids, sizes and a sample
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Federation, Split
-from fedopt.documents import parse_json, read_regular_file
+from fedopt.documents import is_intact, parse_json, read_regular_file
 from fedopt.engine.initial_model import InitialModel, build_module, initial_model
 from fedopt.engine.problem import Problem
-from fedopt.runs.config import Config
+from fedopt.errors import RunDirectoryError
+from fedopt.models.flat import Flat
+from fedopt.runs.config import Config, short_digest
+from fedopt.runs.prepare import PreparedRun
 from fedopt.runs.source_fingerprint import algorithm_fingerprint, module_checksum, source_checksum
 from fedopt.tasks import TASKS
 
@@ -37,15 +43,24 @@ def make_fingerprint(
 
     `is_new` is true if the run has no directory yet.
     """
-    fingerprint: Fingerprint = {}
-    if config.task not in TASKS:
-        fingerprint |= _model_fingerprint(problem, initial, is_new)
-        fingerprint |= {name: _split_fingerprint(getattr(federation, name)) for name in ("train", "test")}
-        fingerprint["loss"] = {"function": source_checksum(problem.loss)}
-        fingerprint["metrics"] = {name: source_checksum(metric) for name, metric in problem.metrics.items()}
-    if config.algorithm not in ALGORITHMS:
-        fingerprint["algorithm"] = algorithm_fingerprint(problem.algorithm())
-    return fingerprint
+    own_algorithm = own_algorithm_fingerprint(config, problem)
+    if config.task in TASKS:
+        return own_algorithm
+    is_seeded = config.init == "seed"  # otherwise the configuration has the checksum of x_0
+    return {
+        **_model_fingerprint(problem, initial, is_new, is_seeded),
+        **{name: _split_fingerprint(getattr(federation, name)) for name in ("train", "test")},
+        "loss": {"function": source_checksum(problem.loss)},
+        "metrics": {name: source_checksum(metric) for name, metric in problem.metrics.items()},
+        **own_algorithm,
+    }
+
+
+def own_algorithm_fingerprint(config: Config, problem: Problem) -> Fingerprint:
+    """Describe a user-defined algorithm."""
+    if config.algorithm in ALGORITHMS:
+        return {}
+    return {"algorithm": algorithm_fingerprint(problem.algorithm())}
 
 
 def _split_fingerprint(split: Split) -> Fingerprint:
@@ -81,35 +96,73 @@ def _examples_checksum(split: Split, client: int) -> str:
     return digest.hexdigest()
 
 
-def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool) -> Fingerprint:
+def name_digest(runs: Sequence[PreparedRun]) -> str:
+    """A hash of the user-defined parts of runs of one task, for names of directories; "" if there are none.
+
+    It does not depend on the seeds of the runs.
+    """
+    parts = [own_algorithm_fingerprint(run.config, run.problem) for run in runs]
+    if runs[0].config.task not in TASKS:
+        config, problem = runs[0].config, replace(runs[0].problem, seed=0)
+        federation = problem.federation()
+        parts.append(make_fingerprint(config, problem, initial_model(problem), federation, is_new=True))
+    return short_digest(json.dumps(parts, sort_keys=True)) if any(parts) else ""
+
+
+def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool, is_seeded: bool) -> Fingerprint:
     """Describe the layers, the trainable parameters, and type, shape and values of all other tensors.
 
     A factory may draw frozen values at random without the seed of the run. A new run finds such values by
-    building a second module, and records no checksum for them: a resumed run uses the stored ones.
+    building a second module, and records no checksum for them: a resumed run uses the stored ones. Initial
+    weights have a checksum if they do not depend on the seed, because other versions of torch draw others.
     """
+    module = build_module(problem)
+    flat = Flat(module, problem.buffers)
     fixed = initial.fixed.describe()
     checksums = initial.fixed.checksums()
     if is_new and fixed:
-        again = initial_model(problem).fixed.checksums()
+        again = flat.fixed().checksums()
         checksums = {name: value for name, value in checksums.items() if again.get(name) == value}
+    weights = dict(zip(flat.names, flat.split(initial.x), strict=True)) if is_seeded else {}
+    if is_new and weights:
+        other = initial_model(replace(problem, seed=problem.seed ^ 1))
+        others = zip(weights.items(), flat.split(other.x), strict=True)
+        weights = {name: value for (name, value), unseeded in others if torch.equal(value, unseeded)}
     return {
         "parameters": initial.parameters,
         "fixed": {
             name: text + _CHECKSUM + checksums[name] if name in checksums else text
             for name, text in fixed.items()
         },
+        "weights": {
+            name: hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
+            for name, value in weights.items()
+        },
         # Last, because the other sections name the tensor that differs.
-        "model": {"structure": module_checksum(build_module(problem))},
+        "model": {"structure": module_checksum(module)},
     }
 
 
 def read_fingerprint(run: Path) -> Fingerprint:
     """Read the fingerprint in run.json. It is empty for a built-in task and for runs of older versions."""
     try:
-        fingerprint = parse_json(read_regular_file(run / "run.json")).get("fingerprint", {})
+        info = parse_json(read_regular_file(run / "run.json"))
+        fingerprint = info.get("fingerprint", {}) if is_intact(info) else {}
     except (OSError, ValueError, AttributeError):  # a damaged run.json does not affect the model
         return {}
     return fingerprint if isinstance(fingerprint, dict) else {}
+
+
+def check_fingerprint(run: Path, recorded: Fingerprint, current: Fingerprint) -> None:
+    """Refuse to continue a run with another model, other data or another algorithm."""
+    try:
+        difference = find_difference(recorded, current)
+    except (KeyError, TypeError, AttributeError) as error:  # older versions have no checksum of run.json
+        raise RunDirectoryError(
+            f"{run / 'run.json'} is damaged: its fingerprint cannot be read; restore it", path=run
+        ) from error
+    if difference:
+        raise RunDirectoryError(f"{run} holds another run: {difference}; choose another directory", path=run)
 
 
 def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> str:
@@ -123,6 +176,10 @@ def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
             difference = _tensor_difference(section, before, now)
         elif section in ("train", "test"):
             difference = _split_difference(section, before, now)
+        elif section == "weights":
+            changed = [name for name in before if before[name] != now.get(name)]
+            hint = "(call torch.manual_seed before the model is built to get the same again)"
+            difference = f"the initial values of {changed[0]!r} are different {hint}" if changed else ""
         elif section == "metrics":
             changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
             difference = f"the metric {changed[0]!r} is different" if changed else ""

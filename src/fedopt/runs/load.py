@@ -108,16 +108,17 @@ def load_directory(
     if selected not in available:
         listed = ", ".join(map(str, available))
         raise RunDirectoryError(f"{path} has no checkpoint of round {selected}; it has {listed}", path=path)
-    x = checkpoints.read_vector(path / "checkpoints", selected, "x")
-    check_same_tensors(
-        read_fingerprint(path).get("parameters", describe_parameters(model)), describe_parameters(model)
-    )
+    names = ["x", STATISTICS] if config.buffers in POLICIES else ["x"]
+    x, *statistics = checkpoints.read_vectors(path / "checkpoints", selected, names, config.checksum)
+    recorded = read_fingerprint(path).get("parameters")
+    if isinstance(recorded, dict):
+        check_same_tensors(recorded, describe_parameters(model))
     fixed = model_file.read(path)
     if fixed is not None:
         fixed.apply(model, copy=True)
     flat = Flat(model, config.buffers if config.buffers in POLICIES else "freeze")
     if flat.statistics is not None:
-        flat.statistics.write(checkpoints.read_vector(path / "checkpoints", selected, STATISTICS))
+        flat.statistics.write(statistics[0])
     if len(x) != flat.d:
         raise ModelError(f"{path} holds {len(x)} parameters and the model has {flat.d}", what="model")
     flat.bind(x.clone())

@@ -117,6 +117,7 @@ class RunRecorder:
         """Record the final result. `message` is the reason if the run ended early."""
         result = self.result(full_test)
         if self.directory:
+            self.directory.check_files()
             outcome: dict[str, Any] = {"status": "done"}
             if message:
                 outcome |= {

@@ -6,6 +6,7 @@ reported with the file and the line.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Collection, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
-from fedopt.documents import first_problem, parse_json, parse_toml, read_regular_file
+from fedopt.documents import first_problem, is_intact, parse_json, parse_toml, read_regular_file
 from fedopt.errors import RunDirectoryError
 from fedopt.files import is_locked
 from fedopt.runs.lease import has_valid_lease
@@ -22,6 +23,7 @@ from fedopt.runs.lease import has_valid_lease
 KILLED = "killed"  # the status of a run whose process ended without recording its status
 LAST_ROUNDS = 100  # final numbers are means over these rounds, as in the paper's tables
 NOT_METRICS = ("round", "split", "loss", "seconds")  # keys of a test line that are not the task's metric
+CHANGEABLE = ("rounds", "stop.", "eval.every", "eval.last_every")  # beginnings of keys of config.toml
 LOWER_IS_BETTER = ("mse", "loss", "perplexity")  # for run.json files without the key "better"
 
 
@@ -35,7 +37,7 @@ class RunRecord(NamedTuple):
 
     path: Path
     info: dict[str, Any]  # run.json
-    config: dict[str, Any]  # config.toml
+    config: dict[str, Any]  # config.toml, as it was when the run last started
     train: list[dict[str, Any]]  # lines of metrics.jsonl, by round
     test: list[dict[str, Any]]
     clients: dict[str, Any] | None = None  # data.json; older runs have none
@@ -166,7 +168,14 @@ def read_run(path: Path) -> RunRecord:
         if config.get(key, info[key]) != info[key]:
             there = f"{key!r} is {info[key]!r} and {config[key]!r} in config.toml"
             raise _damaged(path / "run.json", f": damaged: {there}")
-    lines = _read_metrics(path / "metrics.jsonl")
+    if "config" in info:
+        changed = [key for key in config_changes(info, config) if not key.startswith(CHANGEABLE)]
+        if changed:
+            raise _damaged(path / "config.toml", f": damaged: {changed[0]!r} is not that of the run")
+        config = info["config"]
+    recorded = _recorded_metrics(path, info)  # before metrics.jsonl, which grows while the run trains
+    data = _read(path / "metrics.jsonl")
+    lines = _read_metrics(path / "metrics.jsonl", data)
     # A resumed run may write a round twice, with equal numbers. The last line counts.
     splits = {
         split: {line["round"]: line for line in lines if line["split"] == split}
@@ -174,6 +183,8 @@ def read_run(path: Path) -> RunRecord:
     }
     train, test = ([rounds[at] for at in sorted(rounds)] for rounds in splits.values())
     _check_complete(path / "metrics.jsonl", info, [line["round"] for line in train])
+    if any(hashlib.sha256(data[:length]).hexdigest() != sha256 for length, sha256 in recorded):
+        raise _damaged(path / "metrics.jsonl", ": damaged: its checksum differs; restore it")
     return RunRecord(path, info, config, train, test, _read_clients(path / "data.json"))
 
 
@@ -216,6 +227,15 @@ class _RunInfo(BaseModel):
     seconds: float | None = None
     rejected: NonNegativeInt | None = None
     full_test: dict[str, float | None] | None = None
+    config: dict[str, Any] | None = None  # as in config.toml
+    metrics: _MetricsInfo | None = None
+
+
+class _MetricsInfo(BaseModel):
+    """The part of metrics.jsonl that was written before run.json."""
+
+    bytes: NonNegativeInt
+    sha256: str
 
 
 class _SegmentInfo(BaseModel):
@@ -229,6 +249,8 @@ def _read_info(file: Path) -> dict[str, Any]:
     try:
         info: dict[str, Any] = parse_json(_read(file))
         _RunInfo.model_validate(info)
+        if not is_intact(info):
+            raise ValueError("its checksum differs")
     except json.JSONDecodeError as error:
         raise _damaged(file, f":{error.lineno}: damaged: {error.msg}") from error
     except ValidationError as error:
@@ -239,16 +261,39 @@ def _read_info(file: Path) -> dict[str, Any]:
 
 
 def _read_clients(file: Path) -> dict[str, Any] | None:
-    """Read the summary of the clients. It only describes the data, so a damaged file is ignored."""
+    """Read the summary of the clients. It only describes the data, so a missing file is no error."""
     try:
         clients = parse_json(read_regular_file(file))
-    except (OSError, ValueError):
+        if not is_intact(clients):
+            raise ValueError("its checksum differs")
+    except FileNotFoundError:
         return None
-    return clients if isinstance(clients, dict) else None
+    except (OSError, ValueError) as error:
+        raise _damaged(file, f": damaged: {error}; remove it to continue") from error
+    return {k: v for k, v in clients.items() if k != "sha256"} if isinstance(clients, dict) else None
 
 
-def _read_metrics(file: Path) -> list[dict[str, Any]]:
-    rows = _read(file).split(b"\n")
+def config_changes(info: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """The dotted keys of a config.toml that differ from those in run.json."""
+    recorded, present = flatten(info["config"]), flatten(config)
+    return [key for key in recorded | present if recorded.get(key) != present.get(key)]
+
+
+def _recorded_metrics(path: Path, info: dict[str, Any]) -> list[tuple[int, str]]:
+    """The lengths and checksums of the parts of metrics.jsonl in run.json and in the newest checkpoint."""
+    recorded = [(info["metrics"]["bytes"], info["metrics"]["sha256"])] if "metrics" in info else []
+    try:
+        file = max(path.glob("checkpoints/*/position.json"), key=lambda file: int(file.parent.name))
+        position = parse_json(read_regular_file(file))
+        if is_intact(position) and position["metrics_sha256"]:
+            recorded.append((int(position["metrics_bytes"]), position["metrics_sha256"]))
+    except (OSError, ValueError, KeyError, TypeError):  # a damaged checkpoint does not affect the metrics
+        pass
+    return recorded
+
+
+def _read_metrics(file: Path, data: bytes) -> list[dict[str, Any]]:
+    rows = data.split(b"\n")
     lines = []
     for at, row in enumerate(rows, start=1):
         if not row.strip():

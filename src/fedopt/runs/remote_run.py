@@ -86,7 +86,10 @@ def downloaded(location: Location, *, checkpoints: bool, clients: bool = False) 
         )
     with tempfile.TemporaryDirectory(prefix="fedopt-") as scratch:
         path = Path(scratch) / location.name
-        remote.download(names, path)
+        # The metrics last: a checkpoint and run.json belong to the beginning of a file that grows meanwhile.
+        metrics = [name for name in names if name.endswith("metrics.jsonl")]
+        remote.download([name for name in names if name not in metrics], path)
+        remote.download(metrics, path)
         with named_by_url(path, location):
             yield path
 

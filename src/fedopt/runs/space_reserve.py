@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedopt.files import open_without_links
 
-_BYTES = 16 * 1024  # run.json and its temporary copy
+_BYTES = 64 * 1024  # run.json and its temporary copy
 
 
 class SpaceReserve:

@@ -57,7 +57,7 @@ def write(file: Path, runs: Sequence[RunCheckpoint]) -> None:
         {
             "path": run.path.relative_to(file.parent).as_posix(),
             "keep": run.keep,
-            "metrics_sha256": _metrics_checksum(run.path, run.checkpoint.metrics_bytes),
+            "metrics_sha256": run.checkpoint.metrics_sha256,
             "description": checkpoints.describe(run.checkpoint),
         }
         for run in runs
@@ -99,9 +99,6 @@ def _write_part(run: Path, part: _Part, vectors: dict[str, Any]) -> None:
     newest = max(checkpoints.rounds(directory), default=0)
     if newest >= description["round"] or not (run / "config.toml").is_file():
         return
-    if _metrics_checksum(run, description["metrics_bytes"]) == part.metrics_sha256:
+    metrics = read_regular_file(run / METRICS)[: description["metrics_bytes"]]
+    if hashlib.sha256(metrics).hexdigest() == part.metrics_sha256:
         checkpoints.write_parts(directory, description, vectors, part.keep)
-
-
-def _metrics_checksum(run: Path, length: int) -> str:
-    return hashlib.sha256(read_regular_file(run / METRICS)[:length]).hexdigest()

@@ -13,13 +13,21 @@ from typing import NamedTuple
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
 from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.display.progress import ProgressBar
-from fedopt.documents import parse_json, read_regular_file
+from fedopt.documents import parse_json, read_regular_file, seal
 from fedopt.engine.executors import AUTO, ExecutorOptions
+from fedopt.engine.initial_model import initial_model
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints, remove_temporary_files
 from fedopt.runs.discover import SWEEP
+from fedopt.runs.fingerprint import (
+    Fingerprint,
+    check_fingerprint,
+    make_fingerprint,
+    name_digest,
+    own_algorithm_fingerprint,
+)
 from fedopt.runs.loggers import check_loggers
 from fedopt.runs.prepare import with_chosen_executor
 from fedopt.tasks import find_task
@@ -52,6 +60,11 @@ class AlgorithmPlan(NamedTuple):
     def trials(self) -> list[Trial]:
         return [trial for seeds in self.points for trial in seeds]
 
+    def below(self, out: Path) -> AlgorithmPlan:
+        """Return the plan with the directories of its trials in `out`."""
+        points = [[trial._replace(path=out / trial.path) for trial in seeds] for seeds in self.points]
+        return self._replace(points=points)
+
 
 def sweep(
     request: SweepRequest, executor: ExecutorOptions, out: Path | None, quiet: bool = False
@@ -66,11 +79,15 @@ def sweep(
         tensorboard.require()
     grids = read_grids(request)
     request, executor, choice = _with_chosen_executor(request, executor, list(grids.values()))
-    out = out or default_directory(request, grids)
     plans = [
-        _plan(request, out, algorithm, grid)
+        _plan(request, Path(), algorithm, grid)
         for algorithm, grid in zip(request.algorithms, grids.values(), strict=True)
     ]
+    if out is None:
+        own = name_digest([plan.trials[0].request.prepare() for plan in plans])
+        out = default_directory(request, grids, own)
+    plans = [plan.below(out) for plan in plans]
+    _check_own_parts(plans)
     for plan in plans:
         _check_recorded_trials(plan, request.select)
     searches = [_make_search(request, plan) for plan in plans]
@@ -143,6 +160,21 @@ def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Gr
 
     points = [[make(point, seed) for seed in request.seeds] for point in grid_points(grid)]
     return AlgorithmPlan(algorithm_name(algorithm), grid, points)
+
+
+def _check_own_parts(plans: Sequence[AlgorithmPlan]) -> None:
+    """Refuse trials of another user-defined model, task or algorithm with the same name."""
+    tasks: dict[int, Fingerprint] = {}  # by seed
+    for trial in [trial for plan in plans for trial in plan.trials]:
+        record = read_trial(trial)
+        if record is None or not record.info.get("fingerprint"):
+            continue
+        config, problem, _, initial = trial.request.prepare()
+        if config.seed not in tasks:
+            initial = initial or initial_model(problem)
+            tasks[config.seed] = make_fingerprint(config, problem, initial, problem.federation(), False)
+        current = tasks[config.seed] | own_algorithm_fingerprint(config, problem)
+        check_fingerprint(trial.path, record.info["fingerprint"], current)
 
 
 def _check_recorded_trials(plan: AlgorithmPlan, select: str) -> None:
@@ -227,4 +259,5 @@ def _write_plan(request: SweepRequest, plans: Sequence[AlgorithmPlan], out: Path
         "budget": request.trials,
         "given_grid": request.grid,
     }
-    write_atomically(out / SWEEP, json.dumps(document, indent=2, default=str) + "\n")
+    plain = json.loads(json.dumps(document, default=str))
+    write_atomically(out / SWEEP, json.dumps(seal(plain), indent=2) + "\n")

@@ -163,11 +163,14 @@ def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
     return notes
 
 
-def default_directory(request: SweepRequest, grids: Mapping[str, Grid]) -> Path:
-    """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds."""
+def default_directory(request: SweepRequest, grids: Mapping[str, Grid], own: str = "") -> Path:
+    """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds.
+
+    `own` describes the user-defined parts.
+    """
     settings = {key: value for key, value in request.settings.items() if key != "rounds"}
     identity: list[Any] = [grids, settings, list(request.seeds), request.data_name]
-    if request.executor in STACKING:  # they change results
-        identity.append(request.executor)
+    identity += [request.executor] if request.executor in STACKING else []  # they change results
+    identity += [own] if own else []
     digest = short_digest(json.dumps(identity, sort_keys=True, default=str))
     return Path("runs") / file_name(request.task_name) / f"sweep-{digest}"
