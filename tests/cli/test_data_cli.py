@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import publicfiles as files
 import pytest
+from smallstores import remove_checksums, write_small_store
 from typer.testing import CliRunner, Result
 
 from fedopt.cli.data import app
-from fedopt.errors import DataError, UnknownName, UserError
+from fedopt.errors import DataError, RunError, UnknownName, UserError
 
 COLUMNS = ["--client-column", "who", "--label-column", "y"]
 
@@ -111,12 +113,12 @@ def test_number_of_test_clients_of_cifar_is_whole(tmp_path: Path, clients: str) 
 def test_control_characters_of_a_manifest_are_not_printed(tmp_path: Path, data: Path) -> None:
     (tmp_path / "in").mkdir()
     fedopt_data("import", "emnist", files.hdf5_directory(tmp_path / "in"))
-    path = data / "stores" / "emnist" / "manifest.json"
-    manifest = json.loads(path.read_text())
+    store = data / "stores" / "emnist"
+    manifest = json.loads((store / "manifest.json").read_text())
     manifest["notes"]["title\x1b]0;x\x07"] = "\x1b[2Jcleared\r\nsecond line"
     manifest["source"][0]["file"] = "a\x1b[31m.h5"
     manifest["fedopt"] = "1\u202e"
-    path.write_text(json.dumps(manifest))
+    remove_checksums(store, **manifest)
     shown = fedopt_data("info", "emnist").stdout
     assert not {c for c in shown if not c.isprintable()} - {"\n"}
     assert "\\x1b[2Jcleared\\r\\nsecond line" in shown and "a\\x1b[31m.h5" in shown
@@ -142,3 +144,30 @@ def test_feature_that_numbers_the_rows_is_reported(tmp_path: Path) -> None:
 def test_limit_factor_that_is_not_positive_is_rejected(tmp_path: Path, factor: str) -> None:
     with pytest.raises(UserError, match="--limit-factor must be positive"):
         fedopt_data("import", "emnist", tmp_path, "--limit-factor", factor)
+
+
+def test_verify_reads_all_files(tmp_path: Path) -> None:
+    """Per split: ids (2 files), offsets, x, and t (2 files)."""
+    write_small_store(tmp_path / "s")
+    assert fedopt_data("info", tmp_path / "s", "--verify").stdout == "verified: 12 files\n"
+    assert json.loads(fedopt_data("info", tmp_path / "s", "--verify", "--json").stdout) == {"verified": 12}
+    damaged = tmp_path / "s" / "test" / "x.npy"
+    time = damaged.stat().st_mtime_ns
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    os.utime(damaged, ns=(time, time))
+    assert fedopt_data("info", tmp_path / "s", "--json").exit_code == 0  # size and time are unchanged
+    with pytest.raises(RunError, match="test/x.npy") as caught:
+        fedopt_data("info", tmp_path / "s", "--verify")
+    assert caught.value.exit_code == 1 and "\n" not in str(caught.value)
+    (tmp_path / "s" / "manifest.json").write_text("{")
+    with pytest.raises(RunError, match="manifest.json"):
+        fedopt_data("info", tmp_path / "s", "--verify")
+
+
+def test_store_without_checksums_is_shown_as_unchecked(tmp_path: Path) -> None:
+    write_small_store(tmp_path / "s")
+    assert "unchecked" not in fedopt_data("info", tmp_path / "s").stdout
+    remove_checksums(tmp_path / "s")
+    assert "unchecked" in fedopt_data("info", tmp_path / "s").stdout
+    with pytest.raises(RunError, match="unchecked"):
+        fedopt_data("info", tmp_path / "s", "--verify")

@@ -64,3 +64,11 @@ def test_values_that_are_not_numeric_arrays_are_refused_with_their_name(value: A
         flatten({"text": value})
     assert error.value.column == "text"
     assert "\n" not in str(error.value)
+
+
+def test_integer_that_int64_cannot_hold_is_rejected() -> None:
+    """Torch would make it negative."""
+    assert as_array(np.array([2**63 - 1], np.uint64)).tolist() == [2**63 - 1]
+    with pytest.raises(DataError) as caught:
+        as_array(np.array([2**63], np.uint64), "targets")
+    assert caught.value.column == "targets"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,14 @@ def two_clients() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def write_small_store(directory: Path, **more: Any) -> None:
     write_store(directory, "own", [], {"train": two_clients(), "test": two_clients()}, **more)
+
+
+def remove_checksums(store: Path, **changes: Any) -> None:
+    """Rewrite the manifest as fedopt 0.2.0 wrote it, which had no checksums, with `changes`."""
+    path = store / "manifest.json"
+    manifest = json.loads(path.read_bytes()) | changes
+    del manifest["sha256"], manifest["checksum"]
+    path.write_text(json.dumps(manifest, indent=1))
 
 
 def run_python(code: str, *arguments: object, **more: Any) -> subprocess.Popen[str]:

@@ -239,6 +239,7 @@ INVALID: dict[str, tuple[dict[str, Any], str | None]] = {  # changes to the task
     "arrays of different lengths": ({"clients": {"odd": (TEST[0][:4], TEST[1][:3])}}, "odd"),
     "a function without ids": ({"clients": examples}, None),
     "a function with no ids": ({"clients": examples, "client_ids": []}, None),
+    "a function with equal ids": ({"clients": examples, "client_ids": [1, "1"]}, None),
     "an empty test set": ({"test": examples("test", 0)}, "test"),
     "inputs without targets": ({"clients": {"a": TEST[0], "b": TEST[0]}}, "a"),
     "three arrays": ({"clients": {"a": (*TEST, TEST[1])}}, "a"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedopt.cli.options import Json
+from fedopt.errors import DataError, RunError
 from fedopt.formatting import count_noun, printable
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ app = typer.Typer(no_args_is_help=True, help="Real data: list, get, import, desc
 
 Name = Annotated[str, typer.Argument(help="A dataset of `fedopt data list`.", metavar="NAME")]
 To = Annotated[Path | None, typer.Option(help="Directory of the store; a cache by default.", metavar="DIR")]
+
+UNCHECKED = "unchecked: an older version wrote no checksums; import the same files again to add them"
 
 # The options that `get` and `import` share: annotation and default value.
 IMPORT_OPTIONS: dict[str, tuple[Any, Any]] = {
@@ -164,14 +167,29 @@ def import_files(
 @app.command()
 def info(
     name: Annotated[str, typer.Argument(help="The name of a dataset, or its directory.", metavar="NAME|DIR")],
+    verify: Annotated[bool, typer.Option("--verify", help="Read all files and compare checksums.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Describe an imported dataset: clients, examples, client sizes and labels per client."""
+    """Describe an imported dataset: clients, examples, client sizes and labels per client.
+
+    A run, and this command, read all files once per machine, and again if a size or modification time has
+    changed. Damage without such a change, as on a failing disk, is found by --verify only.
+    """
     from fedopt.data.importing.published import differences
     from fedopt.data.store.describe import describe
     from fedopt.data.store.locations import find_store
 
-    store = find_store(name)
+    try:
+        store = find_store(name, read_all=verify)
+        if verify and not store.manifest["checksum"]:
+            raise DataError(f"{store.directory} is {UNCHECKED}")
+    except DataError as error:
+        if not verify or error.path == Path(name):  # not a store
+            raise
+        raise RunError(str(error)) from None
+    if verify:
+        typer.echo(f"verified: {len(store.manifest['files'])} files")
+        return
     description = {**describe(store), "differences": differences(store)}
     typer.echo(json.dumps(description)) if as_json else _print_description(description)
 
@@ -188,6 +206,8 @@ def _print_description(description: dict[str, Any]) -> None:
         typer.echo(printable(line))  # a manifest may come from another person
 
     show(f"{description['name']} in {description['directory']}, imported by fedopt {description['fedopt']}")
+    if not description["checksum"]:
+        show(f"  {UNCHECKED}")
     for item in description["source"]:
         show(f"  from {item['file']}  {item['bytes']:,} bytes  sha256 {item['sha256'][:16]}...")
     for key, note in description["notes"].items():

@@ -121,6 +121,8 @@ def from_function(function: Callable[[str], Sequence[NDArray[np.generic]]], ids:
     names = sorted(str(name) for name in ids)
     if not names:
         raise DataError("the federation has no clients; pass their ids in `client_ids`")
+    if len(set(names)) < len(names):
+        raise DataError("client_ids has two ids that are equal as text; make the ids unique")
     examples = partial(_call, function, names)
     labels = LabelReader(partial(last_array, examples), is_cheap=False)
     sizes = np.ones(len(names), dtype=np.int64)

@@ -76,12 +76,15 @@ def as_array(value: Any, name: str = "") -> NDArray[Any]:
         array = np.asarray(value)
     except ValueError:  # nested lists of different lengths
         array = np.empty(0, dtype=object)
-    if array.dtype.kind in "biuf" and array.ndim > 0:
+    is_too_large = array.dtype == np.uint64 and array.max(initial=0) >= 1 << 63  # would become negative
+    if array.dtype.kind in "biuf" and array.ndim > 0 and not is_too_large:
         return array
     if array.dtype.kind == "O" and all(np.ndim(row) > 0 for row in array.flat):
         problem = "has rows of different lengths; pad them to a common length"
     elif array.ndim == 0 and array.dtype.kind in "biuf":
         problem = "is a single number; expected an array with a row per example"
+    elif is_too_large:
+        problem = f"has the integer {array.max()}; allowed: up to 2^63 - 1"
     else:
         problem = "is not numeric; remove it or encode it as numbers"
     raise DataError(f"{repr(name) if name else 'an array'} {problem}", column=name or None)

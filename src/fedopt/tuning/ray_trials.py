@@ -162,11 +162,11 @@ def _run_trial(
     torch.set_num_threads(1)
     # Ray cancels a task by SIGINT. A worker ignores it if its node was started in the background of a shell.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    problems = _node_problems(item, driver)
-    if problems:
-        node = import_ray().util.get_node_ip_address()
-        return node_error({f"{os.uname().nodename} ({node})": problems})
     try:
+        problems = _node_problems(item, driver)
+        if problems:
+            node = import_ray().util.get_node_ip_address()
+            return node_error({f"{os.uname().nodename} ({node})": problems})
         run_item(item, Serial(), lambda: counter.add.remote())
     except FedoptError as error:
         return error

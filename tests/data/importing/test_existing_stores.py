@@ -7,10 +7,12 @@ from pathlib import Path
 
 import publicfiles as files
 import pytest
+from smallstores import remove_checksums
 
 from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import ImportResult, import_dataset
 from fedopt.data.store import open_store
+from fedopt.data.store.stored import manifest_checksum
 from fedopt.errors import DataError
 
 REPLACE = ImportOptions(replace=True)
@@ -34,6 +36,14 @@ def test_same_files_by_another_path_are_recognised(places, store: Path) -> None:
         shutil.copy(path, copies / path.name.replace("shakespeare", "renamed"))
     for path in (copies, copies / "renamed_test.h5", places.source / "shakespeare_train.h5"):
         assert not import_shakespeare(path, store).is_new
+
+
+def test_import_of_the_same_files_adds_checksums(places, store: Path) -> None:
+    """A store of 0.2.0 has none. Runs on it stay runs on the same data."""
+    written, recorded = (store / "manifest.json").read_bytes(), manifest_checksum(store)
+    remove_checksums(store)
+    assert import_shakespeare(places.source, store).is_new
+    assert (store / "manifest.json").read_bytes() == written and manifest_checksum(store) == recorded
 
 
 def test_other_files_are_rejected_without_replace(places, store: Path) -> None:

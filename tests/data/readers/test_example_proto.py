@@ -29,6 +29,12 @@ def test_varints_match_the_protobuf_documentation(number: int, encoded: str) -> 
     assert example_proto.varints(raw * 3).tolist() == [number] * 3
 
 
+def test_number_beyond_64_bits_is_rejected() -> None:
+    """The tenth byte of 2^64 + 3 has the bit 64, which would be lost."""
+    with pytest.raises(ValueError, match="64 bits"):
+        example_proto.varints(bytes.fromhex("83" + "80" * 8 + "02"))
+
+
 def test_unpacked_numbers_and_unknown_fields_are_read() -> None:
     numbers = files.field(1, files.field(1, b"n") + files.field(2, files.field(3, b"\x08\x96\x01\x08\x05")))
     floats = files.field(

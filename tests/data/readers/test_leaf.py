@@ -29,6 +29,20 @@ CASES: dict[str, tuple[Make, str | None]] = {
         edit_json(lambda c: c["user_data"]["f1"]["x"][0].__setitem__(0, "a")),
         "f1",
     ),
+    "truth value instead of a label": (
+        edit_json(lambda c: c["user_data"]["f1"]["y"].__setitem__(0, True)),
+        "f1",
+    ),
+    "truth value instead of a number": (
+        edit_json(lambda c: c["user_data"]["f1"]["x"][0].__setitem__(0, True)),
+        "f1",
+    ),
+    "number as text": (edit_json(lambda c: c["user_data"]["f1"]["x"][0].__setitem__(0, "0.5")), "f1"),
+    "label beyond 64 bits": (edit_json(lambda c: c["user_data"]["f1"]["y"].__setitem__(0, 2**64)), "f1"),
+    "two data of one user": (
+        replace_bytes(b'"user_data": {', b'"user_data": {"f1": {"x": [], "y": []}, '),
+        None,
+    ),
     "user twice": (edit_json(lambda c: (c["users"].append("f1"), c["num_samples"].append(3))), "f1"),
     "user that is not a name": (edit_json(lambda c: c["users"].__setitem__(0, [1])), None),
     "missing key": (edit_json(lambda c: c.pop("num_samples")), None),

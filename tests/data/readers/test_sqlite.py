@@ -51,6 +51,21 @@ def test_invalid_file_is_rejected(places, make: Make, client: str | None) -> Non
     assert (error.path, error.client) == (places.source / "emnist.sqlite", client)
 
 
+def test_client_without_an_id_is_rejected(places) -> None:
+    """It would be a client named None."""
+    path = files.sqlite_all(places.source)
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            """CREATE TABLE copy AS SELECT split_name, nullif(client_id, 'f1') AS client_id,
+                                           serialized_example_proto FROM examples;
+               DROP TABLE client_metadata;
+               DROP TABLE examples;
+               ALTER TABLE copy RENAME TO examples;"""
+        )
+    database.close()
+    assert rejected_import("emnist", path, places.to).path == path
+
+
 def test_missing_column_is_named(places) -> None:
     make = run_sql("ALTER TABLE examples RENAME COLUMN serialized_example_proto TO data")
     message = str(rejected_import("emnist", make(places.source), places.to))

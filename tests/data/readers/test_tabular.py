@@ -247,3 +247,88 @@ def test_unknown_column_is_rejected_with_a_suggestion(tmp_path: Path) -> None:
         import_table(tmp_path / "t.csv", tmp_path / "out", COLUMNS)
     assert (caught.value.kind, caught.value.name) == ("column", "user")
     assert "did you mean 'usr'" in str(caught.value) and "t.csv" in str(caught.value)
+
+
+# -- values that would change
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("column", "first", "second"),
+    [("c", "n", "n "), ("c", "n", " n"), ("y", "cat", " cat"), ("kind", "red", "red "), ("c", "a", "nan")],
+)
+def test_texts_that_would_become_one_or_a_missing_value_are_rejected(
+    places, format: str, column: str, first: str, second: str
+) -> None:
+    cells = {"c": ["a", "b"], "x": [1, 2], "kind": ["red", "blue"], "y": ["cat", "dog"]}
+    cells[column] = [first, second]
+    path = places.source / f"t.{format}"
+    if format == "parquet":
+        write_parquet(path, cells)
+    else:
+        path.write_text(
+            "\n".join(",".join(map(str, row)) for row in [cells, *zip(*cells.values(), strict=True)]) + "\n"
+        )
+    error = rejected_import("own", path, places.to, columns=TableColumns("c", "y", categories="codes"))
+    assert (error.path, error.line, error.column) == (path, 2 if format == "parquet" else 3, column)
+
+
+def test_missing_parquet_id_is_not_a_client_called_nan(places) -> None:
+    columns = {"c": pa.array([1.0, float("nan")]), "x": [1.0, 2.0], "y": [0, 1]}
+    path = write_parquet(places.source / "t.parquet", columns)
+    error = rejected_import("own", path, places.to, columns=TableColumns("c", "y"))
+    assert (error.line, error.column) == (2, "c")
+
+
+ROUNDED = {
+    "CSV": "16777217",
+    "CSV with spaces": " -16777217 ",
+    "CSV beyond double precision": str(2**53 + 1),
+    "Parquet int64": pa.array([16777217]),
+    "Parquet beyond double precision": pa.array([2**60]),
+    "Parquet uint64": pa.array([2**64 - 1], pa.uint64()),
+}
+
+
+def write_cell(directory: Path, cell: Any, column: str = "x") -> Path:
+    """Write a table whose last row has `cell`."""
+    if isinstance(cell, str):
+        other = {"x": "y", "y": "x"}[column]
+        path = directory / "t.csv"
+        path.write_text(f"c,{column},{other}\na,0.5,1\na,{cell},1\n")
+        return path
+    first = pa.array([1], cell.type)
+    cells = {column: pa.concat_arrays([first, cell]), "xy".replace(column, ""): [1, 1]}
+    return write_parquet(directory / "t.parquet", {"c": ["a", "a"], **cells})
+
+
+@pytest.mark.parametrize("cell", ROUNDED.values(), ids=ROUNDED)
+def test_integer_feature_that_single_precision_would_round_is_rejected(places, cell: Any) -> None:
+    """2^24 + 1 would be stored as 2^24."""
+    path = write_cell(places.source, cell)
+    error = rejected_import("own", path, places.to, columns=TableColumns("c", "y"))
+    assert (error.path, error.column, error.client) == (path, "x", "a")
+    assert error.line == (3 if path.suffix == ".csv" else 2)
+
+
+@pytest.mark.parametrize("cell", ["16777216", "33554432", "16777217.0", "1e9", pa.array([16777217.0])])
+def test_other_large_feature_is_accepted(tmp_path: Path, cell: Any) -> None:
+    """An integer that single precision holds, or a number that is written as a fraction."""
+    path = write_cell(tmp_path, cell)
+    store = import_table(path, tmp_path / "out", TableColumns("c", "y", test_share=0.5))
+    stored = [store.split(name).columns(0)["features"][0, 0] for name in ("train", "test")]
+    expected = np.float32(cell if isinstance(cell, str) else cell[0].as_py())
+    assert expected in stored
+
+
+def test_integer_among_fractional_labels_is_not_rounded(places) -> None:
+    path = write_cell(places.source, "16777217", "y")
+    error = rejected_import("own", path, places.to, columns=TableColumns("c", "y"))
+    assert (error.line, error.column) == (3, "y")
+
+
+def test_large_integer_labels_are_exact(tmp_path: Path) -> None:
+    path = write_cell(tmp_path, pa.array([16777217]), "y")
+    store = import_table(path, tmp_path / "out", TableColumns("c", "y", test_share=0.5))
+    labels = [store.split(name).columns(0)["label"][0] for name in ("train", "test")]
+    assert sorted(labels) == [1, 16777217]

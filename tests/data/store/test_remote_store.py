@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -45,7 +47,8 @@ def test_url_is_recorded_as_the_source(uploaded: str):
 
 def test_changed_store_is_downloaded_again(uploaded: str):
     before = open_store(uploaded)
-    manifest = {**before.manifest, "notes": {"changed": True}}
+    notes = {"changed": True}
+    manifest = {**before.manifest, "notes": notes, "sha256": {}, "checksum": ""}
     remote(uploaded).write("manifest.json", json.dumps(manifest).encode())
     after = open_store(uploaded)
     assert after.directory != before.directory
@@ -103,10 +106,12 @@ def test_http_server_that_sends_more_than_the_manifest_lists_is_stopped(
     assert not list((tmp_path / "cache").rglob("*.npy"))
 
 
-def test_damaged_local_copy_is_downloaded_again(uploaded: str):
+@pytest.mark.parametrize("change", [lambda old: old + bytes(100), lambda old: old[:-1] + b"?"])
+def test_damaged_local_copy_is_downloaded_again(uploaded: str, change: Callable[[bytes], bytes]):
     copy = open_store(uploaded).directory / "train" / "x.npy"
     content = copy.read_bytes()
-    copy.write_bytes(content + bytes(100))
+    copy.write_bytes(change(content))
+    os.utime(copy, (1, 1))
     assert open_store(uploaded).name == "own"
     assert copy.read_bytes() == content
 
@@ -126,10 +131,12 @@ def test_manifest_with_names_outside_of_the_store_is_refused(uploaded: str, tmp_
     assert not list((tmp_path / "cache").rglob("x"))
 
 
-def test_damaged_copy_is_not_kept(uploaded: str):
+@pytest.mark.parametrize("change", [lambda old: old[:-1], lambda old: old[:-1] + b"?"])
+def test_damaged_copy_is_not_kept(uploaded: str, change: Callable[[bytes], bytes]):
     content = remote(uploaded).read("train/x.npy") or b""
-    remote(uploaded).write("train/x.npy", content[:-1])
-    with pytest.raises(DataError):
+    remote(uploaded).write("train/x.npy", change(content))
+    with pytest.raises(DataError) as error:
         open_store(uploaded)
+    assert error.value.path is not None and error.value.path.name == "x.npy"
     remote(uploaded).write("train/x.npy", content)
     assert open_store(uploaded).name == "own"

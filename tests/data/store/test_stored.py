@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from smallstores import write_small_store
+from smallstores import remove_checksums, two_clients, write_small_store
 
 from fedopt.data.store import Ragged, open_store, write_store
 from fedopt.data.store.stored import manifest_checksum
@@ -42,8 +42,9 @@ def test_client_ids_are_a_sequence(tmp_path: Path) -> None:
         ids[50]
 
 
-def test_opening_does_not_read_columns(tmp_path: Path) -> None:
+def test_opening_a_store_without_checksums_does_not_read_columns(tmp_path: Path) -> None:
     write_small_store(tmp_path / "s")
+    remove_checksums(tmp_path / "s")
     column = tmp_path / "s" / "train" / "x.npy"
     column.write_bytes(b"?" * column.stat().st_size)
     split = open_store(tmp_path / "s").split("train")
@@ -125,9 +126,9 @@ def test_directory_without_a_store_names_the_import_command(tmp_path: Path) -> N
 def test_pickled_arrays_are_not_loaded(tmp_path: Path) -> None:
     write_small_store(tmp_path / "s")
     np.save(tmp_path / "s" / "train" / "x.npy", np.array([{"evil": 1}], dtype=object), allow_pickle=True)
-    manifest = json.loads((tmp_path / "s" / "manifest.json").read_text())
-    manifest["files"]["train/x.npy"] = (tmp_path / "s" / "train" / "x.npy").stat().st_size
-    (tmp_path / "s" / "manifest.json").write_text(json.dumps(manifest))
+    files = json.loads((tmp_path / "s" / "manifest.json").read_text())["files"]
+    size = (tmp_path / "s" / "train" / "x.npy").stat().st_size
+    remove_checksums(tmp_path / "s", files=files | {"train/x.npy": size})
     with pytest.raises(DataError) as caught:
         open_store(tmp_path / "s").split("train").columns(0)
     assert caught.value.path == tmp_path / "s" / "train" / "x.npy"
@@ -144,15 +145,16 @@ def test_unknown_name_is_rejected(tmp_path: Path, kind: str) -> None:
 
 def test_checksum_depends_on_the_files_and_not_on_the_version_of_fedopt(tmp_path: Path) -> None:
     """The same files that a newer version imports belong to the same comparison."""
-    store = tmp_path / "store"
-    write_small_store(store)
-    file = store / "manifest.json"
-    manifest = json.loads(file.read_text())
+    file = tmp_path / "manifest.json"
     checksums = []
     for version, name in [("0.1.0", "a"), ("0.3.0", "a"), ("0.3.0", "b")]:
-        file.write_text(json.dumps({**manifest, "fedopt": version, "name": name}, indent=1))
-        checksums.append(manifest_checksum(store))
+        write_store(tmp_path, name, [], {"train": two_clients()})
+        remove_checksums(tmp_path, fedopt=version)
+        checksums.append(manifest_checksum(tmp_path))
     assert checksums[0] == checksums[1] != checksums[2]
-    file.write_text(json.dumps({**manifest, "fedopt": "0.1.0"}, indent=1))
-    # Runs of 0.1.0 have recorded the checksum of the whole file.
-    assert manifest_checksum(store) == f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    file.write_text(json.dumps(json.loads(file.read_bytes()) | {"fedopt": "0.1.0"}, indent=1))
+    # Runs of 0.1.0 and 0.2.0 have recorded the checksum of the whole file, which had no checksums.
+    recorded = f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+    assert manifest_checksum(tmp_path) == recorded
+    write_store(tmp_path, "b", [], {"train": two_clients()})
+    assert b'"sha256"' in file.read_bytes() and manifest_checksum(tmp_path) == recorded

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedopt.data.readers.base import RawClient, SourceFile, data_error
+from fedopt.data.readers.base import RawClient, SourceFile, data_error, unique_keys
 from fedopt.data.store.columns import ClientColumns, Ragged, offsets_from_lengths, text_rows
 from fedopt.data.text import TAGS, WORDS
 
@@ -106,10 +106,10 @@ def read_words(file: SourceFile) -> list[bytes]:
 def read_tags(file: SourceFile) -> list[bytes]:
     """Return the tags of a tag_count file, a JSON object {tag: count}, by descending count."""
     try:
-        counts = json.loads(file.path.read_bytes())
-        if not isinstance(counts, dict):
-            raise ValueError("not an object")
-        tags = sorted(counts, key=lambda tag: -int(counts[tag]))  # equal counts keep their order
+        counts = json.loads(file.path.read_bytes(), object_pairs_hook=unique_keys)
+        if not isinstance(counts, dict) or not set(map(type, counts.values())) <= {int}:
+            raise ValueError("not an object of integers")
+        tags = sorted(counts, key=lambda tag: -counts[tag])  # equal counts keep their order
         return [tag.encode() for tag in tags[:TAGS]]
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         why = f"is not a tag count: expected a JSON object {{tag: count}} ({error})"

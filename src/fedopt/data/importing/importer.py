@@ -94,7 +94,7 @@ def import_dataset(
         if is_store(target):
             difference = _compare_imports(target, name, source, notes)
             existing = _open_existing(target)
-            if existing is not None and not difference:
+            if existing is not None and not difference and existing.manifest["checksum"]:
                 return ImportResult(existing, is_new=False)
             if difference and not options.replace:
                 message = f"{target} holds {difference}; add --replace or choose another --to"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -171,6 +172,14 @@ def decode_client_id(file: SourceFile, raw: bytes) -> str:
     if not name:
         raise data_error(file, "a client has an empty id")
     return name
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build an object of a JSON file. Raise ValueError if a key occurs twice; `json` would keep the last."""
+    if len(found := dict(pairs)) < len(pairs):
+        repeated = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {repeated[:40]!r} occurs twice in an object")
+    return found
 
 
 # Matches "train" in fed_emnist_train.h5, but not "test" in latest.csv.

@@ -63,7 +63,7 @@ def varints(packed: bytes) -> NDArray[np.int64]:
         raise ValueError("a number is truncated")
     starts = np.flatnonzero(np.concatenate(([True], last[:-1])))
     place = np.arange(raw.size) - np.repeat(starts, np.diff(np.append(starts, raw.size)))
-    if place.max() > 9:
+    if place.max() > 9 or (raw[place == 9] & 0x7F).max(initial=0) > 1:
         raise ValueError("a number is longer than 64 bits")
     bits = (raw & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
     return np.bitwise_or.reduceat(bits, starts).astype(np.int64)

@@ -23,6 +23,7 @@ from fedopt.data.readers.base import (
     SplitSource,
     data_error,
     split_from_name,
+    unique_keys,
     unreadable,
 )
 
@@ -109,7 +110,7 @@ def _load(file: SourceFile) -> dict[str, Any]:
     _check_density(file)
     try:
         with open(file.path, "rb") as stream:
-            content = json.load(stream)
+            content = json.load(stream, object_pairs_hook=unique_keys)
     except UnicodeDecodeError as error:
         raise data_error(file, f"is not valid UTF-8 ({error.reason} at byte {error.start:,})") from None
     except RecursionError:
@@ -150,6 +151,11 @@ def _femnist_fields(file: SourceFile, user: str, x: list[Any], y: list[Any]) -> 
         raise data_error(file, f"x have shape {pixels.shape[1:]}; expected 784 numbers each", client=user)
     if labels.dtype.kind not in "iu":
         raise data_error(file, "y are not integers", client=user)
+    for row in (y, *x):  # NumPy reads true as 1 and "0.5" as 0.5
+        if wrong := set(map(type, row)) - ({int} if row is y else {int, float}):
+            value = next(value for value in row if type(value) in wrong)
+            why = f"has the value {value!r:.40}; allowed: integers as y, numbers as x"
+            raise data_error(file, why, client=user)
     return {"pixels": pixels, "label": labels}
 
 

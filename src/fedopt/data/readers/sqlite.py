@@ -180,6 +180,8 @@ def _stack(
 
 
 def _client_name(file: SourceFile, raw: object) -> str:
+    if not isinstance(raw, bytes | int):
+        raise data_error(file, f"has the client id {raw!r}; allowed: text or an integer")
     return decode_client_id(file, raw if isinstance(raw, bytes) else str(raw).encode())
 
 

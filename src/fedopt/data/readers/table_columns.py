@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pyarrow import compute
 
 from fedopt.data.readers.base import SourceFile, TableColumns, data_error
-from fedopt.data.readers.table_rows import ACCEPT_MISSING, Numbers, TableRows, read_rows
+from fedopt.data.readers.table_rows import ACCEPT_MISSING, ROUNDED, Numbers, TableRows, read_rows
 from fedopt.errors import DataError
 from fedopt.files import disk_errors
 
@@ -28,6 +28,7 @@ class TextCodes:
 
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
+        self.spellings: dict[str, str] = {}  # as in the table, with spaces
         self.parts: list[Numbers] = []
 
     def encode(self, values: pa.Array) -> NDArray[np.int64]:
@@ -57,14 +58,19 @@ class LabelColumn:
         self.are_integers = True
         self.codes = TextCodes()
         self.numbers: list[Numbers] = []
+        self.rounding: DataError | None = None  # of the first integer that single precision would change
 
     def add(self, rows: TableRows) -> None:
         if self.is_text is None:
             self.is_text = rows.is_text(self.column)
         if self.is_text:
+            rows.check_spelling(self.column, self.codes.spellings)
             self.codes.add(rows.text_labels(self.column))
         else:
             numbers = rows.numbers(self.column, LARGEST_LABEL)
+            rounded = rows.rounded(self.column, numbers)
+            if rounded.any() and self.rounding is None:
+                self.rounding = rows.error(int(rounded.argmax()), self.column, ROUNDED)
             self.are_integers &= bool((numbers == np.rint(numbers)).all())
             self.numbers.append(numbers)
 
@@ -76,6 +82,8 @@ class LabelColumn:
         """Return the labels of all rows, as int64 or float32."""
         if self.is_text:
             return self.codes.sorted_positions()[self.codes.all()]
+        if self.rounding is not None and not self.are_integers:
+            raise self.rounding
         return np.concatenate(self.numbers).astype(np.int64 if self.are_integers else np.float32)
 
 
@@ -117,6 +125,7 @@ class FeatureColumns:
         rows.file.reserve(0)  # checks the time
         if name not in self.codes:
             return rows.features(name, LARGEST_FEATURE, may_be_missing=self.missing != "reject")
+        rows.check_spelling(name, self.codes[name].spellings)
         values = rows.categories(name)
         if self.missing == "reject":
             rows.check(compute.not_equal(values, ""), name, f"is missing; {ACCEPT_MISSING}")

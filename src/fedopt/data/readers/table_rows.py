@@ -18,8 +18,10 @@ from fedopt.data.readers.table_files import column_names, ends_with_quote, has_t
 from fedopt.errors import DataError, UnknownName, unknown
 
 # Texts of a feature in a CSV file that mean a missing value, in lower case. Excel, pandas and R write them.
+NO_TEXT = ("", "nan", "NaN")  # NumPy and pandas write the last two for a missing id or label
 MISSING = ("", "#n/a", "<na>", "n/a", "na", "nan", "none", "null")
 ACCEPT_MISSING = "--missing drop, mean or zero accepts missing values"
+ROUNDED = "would be rounded: integers are exact up to 16,777,216 in single precision; scale the column"
 Numbers = NDArray[Any]
 
 
@@ -58,8 +60,27 @@ class TableRows(NamedTuple):
         return values
 
     def check_text(self, values: pa.Array, column: str) -> None:
-        self.check(compute.not_equal(values, ""), column, "is missing")
+        self.check(compute.invert(compute.is_in(values, pa.array(NO_TEXT))), column, "is missing")
         self._check_line_breaks(values, column)
+
+    def check_spelling(self, column: str, known: dict[str, str]) -> None:
+        """Reject texts that differ from those in `known` in surrounding white space only. Add the others."""
+        texts = _as_text(self.cells.column(column))
+        distinct = texts.unique()
+        trimmed = compute.utf8_trim_whitespace(distinct).to_pylist()
+        for name, text in zip(trimmed, distinct.to_pylist(), strict=True):
+            if known.setdefault(name, text) != text:
+                problem = f"differs from {known[name]!r} in spaces only; write both in the same way"
+                self.check(compute.not_equal(texts, text), column, problem)
+
+    def rounded(self, column: str, numbers: Numbers) -> Numbers:
+        """Return which numbers are written as integers that single precision would change."""
+        values = self.cells.column(column)
+        changed = (numbers.astype(np.float32) != numbers) & (numbers == np.rint(numbers))
+        changed |= np.abs(numbers) >= 2.0**53  # not exact in double precision
+        if has_text(values) and changed.any():
+            changed &= np.asarray(compute.match_substring_regex(_as_text(values), r"^\s*[+-]?\d+\s*$"))
+        return np.zeros_like(changed) if pa.types.is_floating(values.type) else changed
 
     def _check_line_breaks(self, values: pa.Array, column: str) -> None:
         one_line = compute.invert(compute.match_substring(values, "\n"))
@@ -121,6 +142,7 @@ class TableRows(NamedTuple):
             self.check(valid | np.isnan(numbers), column, "is not finite")
         self.check(valid | may_be_missing, column, f"is missing or not finite; {ACCEPT_MISSING}")
         self._check_size(numbers, column, largest)
+        self.check(~self.rounded(column, numbers), column, f"{ROUNDED}, or declare it with --types")
         return numbers
 
     def numbers(self, column: str, largest: float) -> NDArray[np.float64]:
@@ -185,7 +207,7 @@ def _cell_text(value: object) -> str:
     """Return a cell as text. Some programs store texts in Parquet files as bytes."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
-    return "" if value is None else str(value)
+    return "" if value is None or value != value else str(value)  # NaN differs from itself
 
 
 def _is_number(text: str) -> bool:

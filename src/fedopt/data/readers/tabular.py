@@ -97,6 +97,7 @@ class _Table:
             if not len(rows.lines):
                 continue
             rows.check_text(rows.clients, self.columns.client)
+            rows.check_spelling(self.columns.client, self.client_codes.spellings)
             splits = pa.array([named_split] * len(rows.clients), pa.string())
             if self.columns.split is not None:
                 splits = rows.text(self.columns.split)

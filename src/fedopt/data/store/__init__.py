@@ -1,6 +1,7 @@
 """The store: every imported dataset as memory-mapped arrays in one directory layout.
 
 columns      flat and ragged columns
+checks       compare the files with the manifest
 stored       open a store and read its clients
 writer       write a store
 remote_store download a store from a URL

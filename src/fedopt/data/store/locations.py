@@ -29,16 +29,16 @@ def data_source(text: str) -> str:
     return str(find_store(text).directory)
 
 
-def find_store(name_or_directory: str) -> Store:
-    """Open a store by its directory or URL, or by the name of the dataset."""
+def find_store(name_or_directory: str, *, read_all: bool = False) -> Store:
+    """Open a store by its directory or URL, or by the name of the dataset; see `open_store`."""
     if is_url(name_or_directory):
-        return open_store(name_or_directory)
+        return open_store(name_or_directory, read_all=read_all)
     directory = Path(name_or_directory)
     if is_store(directory):
-        return open_store(directory)
+        return open_store(directory, read_all=read_all)
     by_name = store_directory(name_or_directory)
     if os.sep not in name_or_directory and is_store(by_name):
-        return open_store(by_name)
+        return open_store(by_name, read_all=read_all)
     raise DataError(
         f"{name_or_directory!r} is neither an imported dataset nor the directory of one; see "
         "`fedopt data list`, then run `fedopt data get NAME` or `fedopt data import NAME PATH`",

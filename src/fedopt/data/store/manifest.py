@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -59,6 +61,14 @@ class Manifest(_Checked):
     texts: list[PlainName] = []
     notes: dict[str, Any] = {}
     files: dict[str, Size]
+    sha256: dict[str, str] = {}  # of the files; absent in stores of 0.2.0, like the next one
+    checksum: str = ""  # of the manifest itself
+
+
+def content_checksum(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of all fields of a manifest but `checksum`."""
+    fields = {name: value for name, value in content.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -78,4 +88,6 @@ def read_manifest(path: Path) -> dict[str, Any]:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part)[:40] for part in first["loc"])
         raise ValueError(f"it is not the manifest of a store ({where}: {first['msg']})") from None
+    if (manifest.checksum or manifest.sha256) and manifest.checksum != content_checksum(content):
+        raise ValueError("its content has changed (SHA-256)")
     return manifest.model_dump()

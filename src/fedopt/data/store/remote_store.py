@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
+from typing import Any
 
 from fedopt.cache import data_directory
+from fedopt.data.store.checks import check_files, sha256
 from fedopt.data.store.columns import MANIFEST
 from fedopt.data.store.manifest import read_manifest
 from fedopt.errors import DataError, RemoteDirectoryError
@@ -21,7 +23,7 @@ def download_store(url: RemoteUrl) -> Path:
     """Return the local copy of a store. Download it unless an intact copy with the same manifest exists.
 
     The checksum of the manifest is part of the directory's name, so a changed store is downloaded again. No
-    more bytes are read than the manifest lists, and a copy with other sizes is not kept.
+    more bytes are read than the manifest lists, and a copy that differs from it is not kept.
     """
     remote = RemoteDirectory(url)
     manifest = _read_manifest(remote)
@@ -34,8 +36,9 @@ def download_store(url: RemoteUrl) -> Path:
             content = scratch / "store"
             content.mkdir()
             write_atomically(content / MANIFEST, manifest)
-            for name, size in _listed_files(content / MANIFEST, url).items():
-                _download(remote, name, size, content / name)
+            listed = _read_listed(content / MANIFEST, url)
+            for name, size in listed["files"].items():
+                _download(remote, name, size, listed["sha256"].get(name), content / name)
             replace_directory(target, content)
     return target
 
@@ -55,36 +58,37 @@ def _read_manifest(remote: RemoteDirectory) -> bytes:
     return manifest.getvalue()
 
 
-def _download(remote: RemoteDirectory, name: str, size: int, path: Path) -> None:
-    """Download a file that must have `size` bytes."""
+def _download(remote: RemoteDirectory, name: str, size: int, checksum: str | None, path: Path) -> None:
+    """Download a file that must have `size` bytes and this SHA-256, if it is known."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "wb") as file:
             remote.copy(name, file, size)
             actual = file.tell()
-    if actual != size:
-        why = f"has {actual:,} bytes, but the manifest lists {size:,}; copy the store there again"
+    if actual != size or checksum not in (None, sha256(path)):
+        what = f"{actual:,} bytes, but the manifest lists {size:,}" if actual != size else "changed (SHA-256)"
+        why = f"has {what}; copy the store there again"
         raise DataError(f"{remote.url}/{name} {why}", path=f"{remote.url}/{name}")
 
 
 def _is_intact(copy: Path) -> bool:
-    """Whether all files of a local copy have the sizes of its manifest."""
+    """Whether all files of a local copy are those of its manifest."""
     try:
-        sizes: dict[str, int] = read_manifest(copy / MANIFEST)["files"]
-        return all((copy / name).stat().st_size == size for name, size in sizes.items())
+        check_files(copy, read_manifest(copy / MANIFEST))
+        return True
     except (OSError, ValueError, DataError):
         return False
 
 
-def _listed_files(manifest: Path, url: RemoteUrl) -> dict[str, int]:
-    """Return the names and sizes of the files in a manifest. Names outside the store are rejected."""
+def _read_listed(manifest: Path, url: RemoteUrl) -> dict[str, Any]:
+    """Return a manifest. Names of files outside the store are rejected."""
     try:
-        sizes: dict[str, int] = read_manifest(manifest)["files"]
+        listed = read_manifest(manifest)
     except ValueError as error:
         raise DataError(
             f"{url}/{MANIFEST} is damaged: {error}; import the data again", path=str(url)
         ) from None
-    for name in sizes:
+    for name in listed["files"]:
         if name.startswith("/") or ".." in name.split("/"):
             raise DataError(f"{url}/{MANIFEST} lists {name!r}, which is not inside the store", path=str(url))
-    return sizes
+    return listed

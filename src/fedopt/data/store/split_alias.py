@@ -31,6 +31,8 @@ def with_test_split(store: Store, split: str) -> Iterator[Path]:
             for file, size in store.manifest["files"].items()
             if file.startswith(f"{name}/")
         },
+        "sha256": {},  # `store` has been checked
+        "checksum": "",
     }
     with disk_errors(Path(tempfile.gettempdir())):
         scratch = tempfile.TemporaryDirectory(prefix="fedopt-")

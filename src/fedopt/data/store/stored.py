@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from fedopt.data.store.checks import check_files, damaged, inaccessible
 from fedopt.data.store.columns import IDS, MANIFEST, OFFSETS, Array, Column, Ragged
 from fedopt.data.store.manifest import read_manifest
 from fedopt.data.store.remote_store import download_store
@@ -33,6 +33,7 @@ from fedopt.errors import DataError, unknown
 from fedopt.remote.location import StrPath, parse_location
 
 _VERSION = re.compile(rb'"fedopt": "[^"]*"')
+_CHECKSUMS = re.compile(rb',\n "sha256": \{.*', re.DOTALL)  # of the files and of the manifest, at its end
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Store:
         try:
             return path.read_text(encoding="utf-8")
         except OSError as error:
-            raise _inaccessible(path, error) from None
+            raise inaccessible(path, error) from None
         except UnicodeDecodeError as error:
-            raise _damaged(path, str(error)) from None
+            raise damaged(path, str(error)) from None
 
 
 class StoredSplit:
@@ -90,7 +91,7 @@ class StoredSplit:
         offsets = _memory_map(path)
         _check_offsets(path, offsets, self.summary["clients"], self.summary["examples"])
         if (np.diff(offsets) < 0).any():
-            raise _damaged(path, "the offsets of clients decrease")
+            raise damaged(path, "the offsets of clients decrease")
         return offsets
 
     @cached_property
@@ -110,7 +111,7 @@ class StoredSplit:
             if isinstance(column, Ragged):
                 offsets = column.offsets[start : stop + 1]
                 if (np.diff(offsets) < 0).any():
-                    raise _damaged(self.directory / f"{name}.offsets.npy", "the offsets of rows decrease")
+                    raise damaged(self.directory / f"{name}.offsets.npy", "the offsets of rows decrease")
                 columns[name] = Ragged(column.values[offsets[0] : offsets[-1]], offsets - offsets[0])
             else:
                 columns[name] = column[start:stop]
@@ -133,7 +134,7 @@ class StoredSplit:
                 path = self.directory / f"{name}.npy"
                 array = arrays[name] = _memory_map(path)
                 if array.shape != (rows, *spec["shape"]) or array.dtype != spec["dtype"]:
-                    raise _damaged(path, f"it has {array.dtype} of shape {array.shape}, unlike the manifest")
+                    raise damaged(path, f"it has {array.dtype} of shape {array.shape}, unlike the manifest")
         return arrays
 
 
@@ -166,7 +167,7 @@ class ClientIds(Sequence[str]):
         try:
             return name.decode()
         except UnicodeDecodeError as error:
-            raise _damaged(self._directory / f"{IDS}.values.npy", str(error)) from None
+            raise damaged(self._directory / f"{IDS}.values.npy", str(error)) from None
 
     def __iter__(self) -> Iterator[str]:
         data, offsets = self._values.tobytes(), self._offsets.tolist()
@@ -201,22 +202,23 @@ def is_store(directory: Path) -> bool:
 
 
 def manifest_checksum(source: StrPath) -> str | None:
-    """Return the checksum of a store's manifest, which lists all files; None if there is no store.
+    """Check a store and return the checksum of its manifest, which lists all files; None without a store.
 
     The version of fedopt that imported the data does not count. `source` is a directory or a URL.
     """
     directory = local_directory(source)
     if not is_store(directory):
         return None
-    # With the first version, the checksums in runs of 0.1.0 stay valid.
+    open_store(directory)
+    # As the first version wrote it, so that the checksums in runs of 0.1.0 and 0.2.0 stay valid.
     content = _VERSION.sub(b'"fedopt": "0.1.0"', (directory / MANIFEST).read_bytes(), count=1)
-    return "sha256:" + hashlib.sha256(content).hexdigest()
+    return "sha256:" + hashlib.sha256(_CHECKSUMS.sub(b"\n}", content)).hexdigest()
 
 
-def open_store(source: StrPath) -> Store:
+def open_store(source: StrPath, *, read_all: bool = False) -> Store:
     """Open an imported dataset in a directory or at a URL.
 
-    Raise an error if a file is missing or has the wrong size.
+    Raise an error if a file is missing or differs from the manifest; see `check_files`.
     """
     directory = local_directory(source)
     path = directory / MANIFEST
@@ -229,32 +231,18 @@ def open_store(source: StrPath) -> Store:
             path=directory,
         ) from None
     except OSError as error:
-        raise _inaccessible(path, error) from None
+        raise inaccessible(path, error) from None
     except ValueError as error:
-        raise _damaged(path, str(error)) from None
-    for name, size in manifest["files"].items():
-        _check_size(directory / name, size)
+        raise damaged(path, str(error)) from None
+    check_files(directory, manifest, read_all=read_all)
     return Store(directory, manifest)
-
-
-def _check_size(path: Path, size: int) -> None:
-    try:
-        status = path.stat()
-    except FileNotFoundError as error:
-        raise _damaged(path, str(error.strerror)) from None
-    except (OSError, ValueError) as error:  # a name with a null byte
-        raise _inaccessible(path, error) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise _damaged(path, "it is not a regular file")
-    if status.st_size != size:
-        raise _damaged(path, f"it has {status.st_size} bytes, but {size} were written")
 
 
 def _open_ragged(stem: Path, rows: int, dtype: str) -> Ragged:
     paths = Path(f"{stem}.values.npy"), Path(f"{stem}.offsets.npy")
     values, offsets = map(_memory_map, paths)
     if values.ndim != 1 or values.dtype != dtype:
-        raise _damaged(paths[0], f"it has {values.dtype} of shape {values.shape}, unlike the manifest")
+        raise damaged(paths[0], f"it has {values.dtype} of shape {values.shape}, unlike the manifest")
     _check_offsets(paths[1], offsets, rows, len(values))
     return Ragged(values, offsets)
 
@@ -262,25 +250,16 @@ def _open_ragged(stem: Path, rows: int, dtype: str) -> Ragged:
 def _check_offsets(path: Path, offsets: Array, rows: int, end: int) -> None:
     """Check type, length and ends of offsets. Reading all of them would take long for large datasets."""
     if offsets.shape != (rows + 1,) or offsets.dtype != np.int64:
-        raise _damaged(path, f"it has {offsets.dtype} of shape {offsets.shape} for {rows} rows")
+        raise damaged(path, f"it has {offsets.dtype} of shape {offsets.shape} for {rows} rows")
     if (offsets[0], offsets[-1]) != (0, end):
-        raise _damaged(path, f"it has offsets from {offsets[0]} to {offsets[-1]}, not from 0 to {end}")
+        raise damaged(path, f"it has offsets from {offsets[0]} to {offsets[-1]}, not from 0 to {end}")
 
 
 def _memory_map(path: Path) -> Array:
     try:
         array: Array = np.lib.format.open_memmap(path, mode="r")
     except PermissionError as error:
-        raise _inaccessible(path, error) from None
+        raise inaccessible(path, error) from None
     except (OSError, ValueError, TypeError, EOFError, OverflowError, SyntaxError, TokenError) as error:
-        raise _damaged(path, f"invalid header ({error})") from None
+        raise damaged(path, f"invalid header ({error})") from None
     return array.view(np.ndarray)  # slicing a memmap is ten times slower than slicing an array
-
-
-def _damaged(path: Path, why: str) -> DataError:
-    return DataError(f"{path} is damaged: {' '.join(why.split())}; import the data again", path=path)
-
-
-def _inaccessible(path: Path, error: OSError | ValueError) -> DataError:
-    why = (isinstance(error, OSError) and error.strerror) or str(error)
-    return DataError(f"cannot read {path}: {why}; check its permissions", path=path)

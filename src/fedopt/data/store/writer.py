@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedopt.data.store.checks import sha256
 from fedopt.data.store.columns import (
     FORMAT,
     IDS,
@@ -29,6 +30,7 @@ from fedopt.data.store.columns import (
     ragged,
     text_rows,
 )
+from fedopt.data.store.manifest import content_checksum
 from fedopt.errors import DataError
 from fedopt.files import disk_errors, replace_directory, sync, temporary_directory
 from fedopt.version import __version__
@@ -74,7 +76,9 @@ def write_files(
     with disk_errors(target):
         for title, text in (texts or {}).items():
             _write_durably(directory / title, text.encode())
-        manifest = {
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        paths = {str(path.relative_to(directory)): path for path in files}
+        manifest: dict[str, Any] = {
             "format": FORMAT,
             "name": name,
             "fedopt": __version__,
@@ -82,12 +86,10 @@ def write_files(
             "splits": summaries,
             "texts": sorted(texts or {}),
             "notes": dict(notes or {}),
-            "files": {
-                str(path.relative_to(directory)): path.stat().st_size
-                for path in sorted(directory.rglob("*"))
-                if path.is_file()
-            },
+            "files": {name: path.stat().st_size for name, path in paths.items()},
+            "sha256": {name: sha256(path) for name, path in paths.items()},
         }
+        manifest["checksum"] = content_checksum(json.loads(json.dumps(manifest)))
         _write_durably(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 

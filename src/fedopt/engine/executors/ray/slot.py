@@ -64,13 +64,13 @@ class Slot:
         try:
             federation = problem.federation()
             self._executor.load(problem, federation, sample)
+            return Loaded(manifest_checksum(federation.source))
         except FedoptError as error:
             return error
         except Exception as error:  # in the user's model or data
             failure = WorkerError(f"loading the problem: {one_line(error)}")
             failure.add_note(traceback.format_exc())
             return failure
-        return Loaded(manifest_checksum(federation.source))
 
     def train_block(
         self, jobs: Sequence[Any], kept: Mapping[int, VectorArrays], broadcast: int, *sent: Any
