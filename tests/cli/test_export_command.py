@@ -7,14 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from markdown_it import MarkdownIt
+from pages import parse_page
 from safetensors.torch import load_file, save_file
+from torch import nn
 from typed import FinishedRun, fedopt, files_up_to, refused, run_small, temporary_files
 from written import read_lines
 
-from fedopt import load
+from fedopt import export, load, own_task, run
 from fedopt.models import CharacterCNN
+from fedopt.tasks.metrics import accuracy
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +95,44 @@ def test_card_of_a_model_for_texts_has_sizes_labels_and_inputs_of_any_length(tmp
     assert "| `kernel` | float32 [50, 500] |" in card and "| `bias` | float32 [500] |" in card
     assert "| labels | 500: tag 0, tag 1, ..., tag 499;" in card
     assert card.rstrip().endswith("tag 498, tag 499.")
+
+
+NAME = "<b>x</b> | `y` \\| *z* [w](http://attacker.example) _v_\n\n# heading"
+
+
+class NamedLayers(nn.Module):
+    """Every text that the user chooses has Markdown and HTML in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.ModuleDict({"`|<i>": nn.Linear(4, 2)})
+
+    def extra_repr(self) -> str:
+        return "```\n<b>x</b>"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear["`|<i>"](x)  # type: ignore[no-any-return]
+
+
+def test_names_in_the_model_card_are_escaped(tmp_path: Path) -> None:
+    """A Markdown renderer shows each name as it is, in one cell or heading."""
+    clients = {"a": ({NAME: np.ones((4, 4), np.float32)}, np.array([0, 1, 0, 1]))}
+    task = own_task(
+        NamedLayers, nn.functional.cross_entropy, clients, clients["a"], name=NAME, metrics={NAME: accuracy}
+    )
+    run(task, rounds=1, config={"clients_per_round": 1}, out=tmp_path / "run", executor="serial")
+    export(tmp_path / "run", tmp_path, task=task)
+    card = (tmp_path / "MODEL_CARD.md").read_text().split("---\n", 2)[2]
+    html = MarkdownIt("commonmark").enable("table").render(card)
+    page = parse_page(f"<html><body>{html}</body></html>")
+    assert not [*page.iter("b"), *page.iter("i"), *page.iter("a"), *page.iter("em")]
+    headings = ["".join(part.itertext()) for part in page.iter("h1")]
+    assert headings == [f"{NAME}, fedavg, round 1"]
+    cells = {"".join(cell.itertext()) for cell in (*page.iter("td"), *page.iter("th"))}
+    assert {NAME, f"{NAME}: float32 [4]", "linear.`|<i>.weight"} <= cells
+    assert all(len(row) in (2, 3) for row in page.iter("tr"))
+    layers = ["".join(part.itertext()) for part in page.iter("pre")]
+    assert "```\n  <b>x</b>" in layers[-1]
 
 
 def test_run_starts_from_exported_weights(finished_run: FinishedRun, exported: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_show_config_prints_the_configuration_and_runs_nothing(
     done = fedopt(
         *small_command("run", "--algorithm", "fedyogi", "--seed", "7", "--show-config", server__tau=0.01)
     )
-    assert (done.code, done.err) == (0, "emnist_cr · fedyogi · synthetic\n")
+    assert (done.code, done.err.splitlines()[0]) == (0, "emnist_cr · fedyogi · synthetic")
     config = tomllib.loads(done.out)
     assert (config["task"], config["algorithm"], config["seed"]) == ("emnist_cr", "fedyogi", 7)
     assert (config["server"]["tau"], config["data"]["clients"]) == (0.01, WRITERS)
@@ -226,3 +226,23 @@ def test_second_process_is_refused_and_interrupted_run_resumes(tmp_path: Path) -
     assert json.loads(resumed.out)["rounds"] == done + 1
     whole = run_small(tmp_path / "whole", rounds=done + 1, eval__every=1000)
     assert json.loads(whole.out)["x_sha256"] == json.loads(resumed.out)["x_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("words", "is_said"),
+    [
+        (["fedyogi"], True),
+        (["fedyogi", "--set", "variant=as_printed", "--set", "client.lr=0.1"], True),
+        (["fedyogi", "--set", "variant=as_run"], False),
+        (["fedyogi", "--set", "client.lr=0.1", "--set", "server.lr=0.1"], False),  # the user's rates
+    ],
+)
+def test_heading_says_that_the_rates_of_the_paper_belong_to_the_code_of_its_authors(
+    words: list[str], is_said: bool
+) -> None:
+    done = fedopt("run", "emnist_cr", "--show-config", "--algorithm", *words)
+    assert done.code == 0
+    assert (
+        any("the authors' code" in line and "as_printed" in line for line in done.err.splitlines()) is is_said
+    )
+    assert "the authors' code" not in fedopt("run", "synthetic_lr", "--show-config").err

@@ -44,7 +44,37 @@ def test_url_with_a_password_is_refused_without_showing_it(text: str):
     assert "S3CRET" not in str(error.value) and "host" in str(error.value)
 
 
-def test_chain_of_protocols_is_refused():
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file://../../u4",  # was /u4
+        "file://host/u4",
+        "file:///mnt/../u4",
+        Path("file://../u4"),
+        "local://u4",
+        "://x",
+        "a b://x",
+        "memory:x",
+        "S3:bucket",
+        "simplecache::s3://bucket/run",
+        "zip://x::file:///",
+        "zip://x::/tmp/a.zip",
+        "a::b::memory://x",
+    ],
+)
+def test_what_is_neither_a_path_nor_one_complete_url_is_refused(text: str | Path):
     with pytest.raises(ConfigError) as error:
-        parse_location("simplecache::s3://bucket/run")
+        parse_location(text)
     assert error.value.keys == ("url",)
+    assert "\n" not in str(error.value)
+
+
+def test_password_in_a_chain_is_not_shown():
+    with pytest.raises(ConfigError) as error:
+        parse_location("simplecache::ftp://user:S3CRET@host/run")
+    assert "S3CRET" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["./memory:x", "runs/s3:x", "lr:0.1", "./://x", "a::b", Path("memory:x")])
+def test_colons_in_the_name_of_a_local_directory_are_accepted(text: str | Path):
+    assert parse_location(text) == Path(text)

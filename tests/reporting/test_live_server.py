@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from pages import by_class, parse_page, text
 from written import write_lines, write_run
 
 from fedopt.errors import RunDirectoryError, UserError
+from fedopt.reporting import live_server
 from fedopt.reporting.live_page import LivePage
 from fedopt.reporting.live_server import LiveServer, needs_token
 
@@ -85,6 +90,50 @@ def test_requests_for_another_host_name_are_refused(start: Any, tmp_path: Path) 
         assert get(server, path, Host="").status == 403
     assert get(server, Host=f"localhost:{server.port}").status == 200
     assert get(server, "/etc/passwd").status == 404
+
+
+def test_bad_request_gets_400_without_a_traceback(start: Any, tmp_path: Path, capfd: Any) -> None:
+    server = start(tmp_path)
+    for request in (b"GET http://[::1/ HTTP/1.0", b"GET / HTTP/x", b"\x00 \xff"):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(request + b"\r\n\r\n")
+            answer = connection.makefile("rb").read()
+        assert b"400" in answer.split(b"\n")[0] or b"Error code: 400" in answer, request
+    assert get(server).status == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_silent_connections_are_closed_and_limited(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_server, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(live_server._Handler, "timeout", 1.0)
+    server = start(tmp_path)
+    with ExitStack() as stack:
+        connect = partial(socket.create_connection, ("127.0.0.1", server.port), timeout=10)
+        first, second, third = (stack.enter_context(connect()) for _ in range(3))
+        began = time.monotonic()
+        assert third.recv(1) == b"" and time.monotonic() - began < 0.9  # there are two already
+        assert (first.recv(1), second.recv(1)) == (b"", b"")
+        assert time.monotonic() - began > 0.9
+
+    def answers() -> bool:
+        with suppress(ConnectionError):
+            return get(server).status == 200
+        return False
+
+    wait_until(answers)
+
+
+def test_browser_that_leaves_gives_no_traceback(start: Any, tmp_path: Path, capfd: Any) -> None:
+    server = start(tmp_path, title="x" * 20_000_000)
+    reset = struct.pack("ii", 1, 0)
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        connection.sendall(f"GET / HTTP/1.0\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        connection.recv(1)
+    get(server).read()  # meanwhile, the first request ends
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_token_is_required_in_the_address_and_then_kept_in_a_cookie(start: Any, tmp_path: Path) -> None:

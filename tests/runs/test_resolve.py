@@ -326,8 +326,8 @@ def test_weighting_by_tokens_needs_a_text_task(task: str) -> None:
     assert refused_keys("fedavg", {"weighting": "tokens"}, task) == ("weighting",)
 
 
-@pytest.mark.parametrize("key", ["task", "algorithm", "init"])
-def test_task_algorithm_and_init_are_not_settings(key: str) -> None:
+@pytest.mark.parametrize("key", ["task", "algorithm", "init", "data.source", "data.manifest", "vectorised"])
+def test_keys_that_follow_from_other_options_are_not_settings(key: str) -> None:
     assert key in refused_keys("fedavg", {key: "fedadam"})
 
 

@@ -310,6 +310,16 @@ def test_real_metrics_of_a_regression_are_kept() -> None:
     assert (task.metric, task.better) == ("absolute_error", "lower")
 
 
+def test_metric_with_the_name_of_another_recorded_value_is_refused() -> None:
+    """It would replace that value in metrics.jsonl, or make the run unreadable."""
+    result = train(make_task())
+    recorded = {key for line in (*result.train, *result.test) for key in line} - {"accuracy"}
+    assert {"loss", "seconds", "round", "split"} < recorded
+    for name in recorded | {"rejected_clients"}:  # the latter is recorded only after rejections
+        assert_refused(lambda name=name: make_task(metrics={name: accuracy}), ModelError, what="metrics")  # type: ignore[misc]
+    assert train(make_task(metrics={"my_loss": accuracy})).metric == "my_loss"
+
+
 def test_better_must_be_higher_or_lower() -> None:
     assert_refused(lambda: make_task(better="max"), UnknownName, name="max")
 

@@ -82,6 +82,27 @@ def test_killed_search_continues_with_the_same_decisions_on_other_workers(
     assert run_command_of(best, tmp_path / "alone")["x_sha256"] == read_info(best)["x_sha256"]
 
 
+def test_worker_that_is_killed_before_any_has_started_is_replaced(finished: Any, tmp_path: Path) -> None:
+    out = tmp_path / "early"
+    with started(sweep_words("--out", out, "--workers", "2", algorithm="fedavg,fedadagrad")) as process:
+        os.kill(wait_for(lambda: worker_pids(process))[0], signal.SIGKILL)
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0, stderr
+    assert (out / "sweep.csv").read_text() == (finished.out / "sweep.csv").read_text()
+
+
+def test_killed_resource_tracker_shows_no_traceback(tmp_path: Path) -> None:
+    """Python starts another one, which does not know the semaphores of the pool."""
+    out = tmp_path / "out"
+    with started(sweep_words("--out", out, "--workers", "1", algorithm="fedavg")) as process:
+        wait_for(lambda: recorded_rounds(out) > 0)
+        commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in group_pids(process)}
+        (tracker,) = (pid for pid, command in commands.items() if b"resource_tracker import" in command)
+        os.kill(tracker, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 0 and "Traceback" not in stderr, stderr
+
+
 @pytest.mark.parametrize(
     ("search", "moment"),
     [("grid", "while workers start"), ("grid", "while trials run"), ("optuna", "while trials run")],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -170,6 +170,15 @@ def announce_training(task: str, algorithms: str, data: str | None, *more: str) 
     """Print the heading of a command that trains."""
     source = data or ("synthetic" if task in TASK_NAMES else "")
     announce(task, ", ".join(name.strip() for name in algorithms.split(",")), *more, source)
+
+
+def announce_variant(task: str, settings: Mapping[str, Any]) -> None:
+    """Print in the heading that the paper's rates belong to the other variant, if a run uses these rates."""
+    from fedopt.tasks import PAPER_TASKS
+
+    uses_rates = task in PAPER_TASKS and not {"client.lr", "server.lr"} <= settings.keys()
+    if uses_rates and settings.get("variant", "as_printed") == "as_printed":
+        announce("variant as_printed", "the paper's rates were tuned with the authors' code (variant=as_run)")
 
 
 def announce_run(run: str, *more: str) -> None:

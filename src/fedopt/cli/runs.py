@@ -32,6 +32,7 @@ from fedopt.cli.options import (
     announce,
     announce_run,
     announce_training,
+    announce_variant,
     parse_log_option,
     parse_seed_option,
     parse_set_options,
@@ -91,10 +92,12 @@ def run(
 
     tensorboard, loggers = parse_log_option(log, tensorboard)
     several_seeds = parse_seed_option(seeds, seed, settings or [])
+    parsed = parse_set_options(settings, rounds, seed)
+    announce_variant(task, parsed)
     request = api.RunRequest(
         task,
         algorithm,
-        parse_set_options(settings, rounds, seed),
+        parsed,
         data,
         init,
         ExecutorOptions(executor, workers, device, ray_address, ray_gpus),

@@ -12,6 +12,11 @@ from fedopt.errors import ConfigError
 
 # `Path` turns "s3://bucket" into "s3:/bucket". Schemes have two letters or more.
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?://|/(?!/))(?P<rest>.*)", re.DOTALL | re.IGNORECASE)
+# A path of this form was probably meant as a URL.
+_NO_URL = re.compile(
+    r"[^/]*://.*|(abfss?|adl|az|file|ftp|gcs|gs|hdfs|https?|local|memory|s3a?|sftp|smb|ssh|webhdfs|zip):.*",
+    re.DOTALL | re.IGNORECASE,
+)
 _PASSWORD = re.compile(r"[^/@]*:[^/]*@")
 
 
@@ -62,12 +67,28 @@ def parse_location(text: StrPath, expected: str = "a path or a URL") -> Location
     """
     if not isinstance(text, str | os.PathLike):
         raise ConfigError(f"expected {expected}, got an object of type {type(text).__name__}")
+    parts = os.fspath(text).split("::")
+    if parts[1:] and any(map(is_url, parts)):  # such as simplecache::s3://bucket/run
+        raise ConfigError(
+            "the URL is a chain of protocols (::), which is not supported; use one, such as s3://bucket/run",
+            keys=("url",),
+        )
     match = _URL.fullmatch(os.fspath(text))
     if match is None:
-        _check_chain(os.fspath(text))
+        if isinstance(text, str) and _NO_URL.fullmatch(text):
+            raise ConfigError(
+                f"{text} is neither a path nor a URL; write ./{text} for a local directory, or a URL such as "
+                "s3://bucket/run",
+                keys=("url",),
+            )
         return Path(text)
     scheme, rest = match["scheme"].lower(), match["rest"]
     if scheme in ("file", "local"):
+        if ".." in rest.split("/") or ("://" in str(text) and not rest.startswith("/")):
+            raise ConfigError(
+                f"{text} is not a local directory; write {scheme}:///absolute/path, or the path alone",
+                keys=("url",),
+            )
         return Path("/" + rest.lstrip("/"))
     if _PASSWORD.match(rest):  # messages and run.json would show it
         host = rest.partition("/")[0].rpartition("@")[2]
@@ -77,13 +98,6 @@ def parse_location(text: StrPath, expected: str = "a path or a URL") -> Location
             keys=("url",),
         )
     return RemoteUrl(f"{scheme}://{rest.rstrip('/')}")
-
-
-def _check_chain(text: str) -> None:
-    """Refuse the chains of fsspec, such as simplecache::s3://bucket/run."""
-    chained, _, url = text.partition("::")
-    if url and chained.isalnum() and is_url(url):
-        raise ConfigError(f"{text} is a chain of protocols; use {url}", keys=("url",))
 
 
 def local_path(text: StrPath, what: str) -> Path:

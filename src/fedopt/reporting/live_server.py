@@ -10,11 +10,14 @@ from __future__ import annotations
 import hmac
 import secrets
 import socket
+import sys
+import threading
 import time
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fedopt.errors import UserError
@@ -23,6 +26,7 @@ from fedopt.reporting.live_page import LivePage
 LOOPBACK = "127.0.0.1"
 POLL_SECONDS = 1.0
 KEEP_ALIVE_SECONDS = 15.0  # an event at least this often detects closed connections
+MAX_CONNECTIONS = 64  # others are closed at once; an open page has one
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "img-src data: blob:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -45,7 +49,7 @@ class LiveServer(ThreadingHTTPServer):
 
     def __init__(self, page: LivePage, host: str = LOOPBACK, port: int = 0) -> None:
         """Bind to `host` and `port`; port 0 selects a free one. Raises `UserError` if this fails."""
-        self.page = page
+        self.page, self._free = page, threading.BoundedSemaphore(MAX_CONNECTIONS)
         try:
             self.token = secrets.token_urlsafe(24) if needs_token(host) else ""
             super().__init__((host, port), _Handler)
@@ -53,6 +57,22 @@ class LiveServer(ThreadingHTTPServer):
             raise UserError(
                 f"cannot listen on {host} port {port}: {error}; choose another --host or --port"
             ) from error
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # the browser has gone, or does not read
+            super().handle_error(request, client_address)
 
     @property
     def port(self) -> int:
@@ -75,9 +95,15 @@ class LiveServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
+    timeout = 10.0  # seconds without a byte of the request, or in which the browser reads nothing
 
     def do_GET(self) -> None:
-        path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
+        try:
+            url = urlsplit(self.path)
+            path, query = url.path, parse_qs(url.query)
+        except ValueError:
+            self._send_text(HTTPStatus.BAD_REQUEST, "this is not an address; the page is at /\n")
+            return
         if self.server.token and self._is_token(query.get("token", [""])[0]):
             self._accept_token()
         elif not self._is_allowed():

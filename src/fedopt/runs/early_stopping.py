@@ -1,6 +1,7 @@
 """Early stopping: end a run when its metric no longer improves.
 
-The decision depends on the recorded evaluations only, so a resumed run stops at the same round.
+The decision depends on the recorded evaluations only, so a resumed run stops at the same round. They use the
+test set, so it is not independent of the moment at which the run ends.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ DESCRIPTIONS = {
     "eval.final": "Test examples that are used after the last round: sample or full.",
     "checkpoint.every": "Number of rounds between checkpoints.",
     "checkpoint.keep": "Number of newest checkpoints that are kept.",
-    "stop.metric": "Metric of early stopping.",
-    "stop.patience": "Number of evaluations without improvement after which the run ends; 0 means never.",
+    "stop.metric": "Metric of early stopping, measured on the test set.",
+    "stop.patience": "Number of evaluations (test set) without improvement that end the run; 0 means never.",
     "stop.min_delta": "Smallest improvement of the metric that counts.",
 } | {f"{side}.{name}": sentence for side in ("client", "server") for name, sentence in _BOTH_SIDES.items()}
 

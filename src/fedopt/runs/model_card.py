@@ -55,7 +55,7 @@ def _form(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape[1:])}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_form(part)}" for name, part in value.items())
+        return ", ".join(f"{_text(name)}: {_form(part)}" for name, part in value.items())
     return ", ".join(_form(part) for part in value)
 
 
@@ -86,18 +86,18 @@ def model_card(
     `evaluation` are None if the data of the run cannot be read.
     """
     info = record.info
-    name = f"{info['task']}, {info['algorithm']}, round {round}"
+    name = _text(f"{info['task']}, {info['algorithm']}, round {round}")
     sections = [
         _front_matter(record, evaluation),
-        f"# {name}\n\nTrained by federated optimization with fedopt {info['fedopt']}.",
+        f"# {name}\n\nTrained by federated optimization with fedopt {_text(info['fedopt'])}.",
         _evaluation_section(evaluation),
         _usage_section(record, build, form),
         _model_section(record, module, form),
-        _table("## Data", {"source": _describe_data(record)}),
-        _table("## Training", {"command": f"`{info['command']}`", **_config_rows(record)}),
+        _table("## Data", {"source": _text(_describe_data(record))}),
+        _table("## Training", {"command": _code(info["command"]), **_config_rows(record)}),
     ]
     if form is not None and len(form.labels) > MAX_LABELS:
-        sections.append(f"## Labels\n\nIn the order of the outputs: {', '.join(form.labels)}.")
+        sections.append(f"## Labels\n\nIn the order of the outputs: {_text(', '.join(form.labels))}.")
     return "\n\n".join(sections) + "\n"
 
 
@@ -124,7 +124,8 @@ def _evaluation_section(evaluation: Evaluation | None) -> str:
         return "## Evaluation\n\nThe weights were not evaluated, because the data of the run cannot be read."
     unit, table = metric_unit(evaluation.metric), evaluation.table()
     rows = "\n".join(f"| {name} | {value} |" for name, value in table.rows)
-    header = f"## Evaluation of these weights\n\n| {evaluation.split} split | {unit.name} |\n|---|---|\n"
+    columns = f"| {_text(evaluation.split)} split | {_text(unit.name)} |"
+    header = f"## Evaluation of these weights\n\n{columns}\n|---|---|\n"
     return f"{header}{rows}\n\n{table.note[0].upper()}{table.note[1:]}."
 
 
@@ -153,12 +154,14 @@ def _model_section(record: RunRecord, module: nn.Module, form: ExampleForm | Non
     if form is not None:
         facts |= {"input": form.inputs, "output": form.outputs, "target": form.targets}
         if form.labels:
-            facts["labels"] = _describe_labels(form.labels)
+            facts["labels"] = _text(_describe_labels(form.labels))
     if "x_sha256" in record.info:
-        facts["x sha256"] = str(record.info["x_sha256"])
-    lines = [f"| `{name}` | {_form(value[None])} |" for name, value in module.state_dict().items()]
+        facts["x sha256"] = _text(record.info["x_sha256"])
+    lines = [f"| {_code(name)} | {_form(value[None])} |" for name, value in module.state_dict().items()]
     weights = "\n".join(["| in model.safetensors | |", "|---|---|", *lines])
-    return f"{_table('## Model', facts)}\n\n```\n{module}\n```\n\n{weights}"
+    layers = str(module)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", layers)), default=0))
+    return f"{_table('## Model', facts)}\n\n{fence}\n{layers}\n{fence}\n\n{weights}"
 
 
 def _describe_labels(labels: Sequence[str]) -> str:
@@ -174,7 +177,22 @@ def _describe_data(record: RunRecord) -> str:
 
 
 def _config_rows(record: RunRecord) -> dict[str, str]:
-    return {f"`{key}`": f"`{value}`" for key, value in flatten(record.config).items()}
+    return {_code(key): _code(value) for key, value in flatten(record.config).items()}
+
+
+def _text(value: object) -> str:
+    """Escape what has a meaning in Markdown or HTML.
+
+    >>> _text("my_task, *my* <b>|")
+    'my_task, &#42;my&#42; &#60;b&#62;&#124;'
+    """
+    special = r"[\\`*\[\]<>&|~$\r\n]|(?<![^\W_])_|_(?![^\W_])"  # _ inside of a word is plain text
+    return re.sub(special, lambda match: f"&#{ord(match[0])};", str(value))
+
+
+def _code(value: object) -> str:
+    text = str(value)
+    return f"<code>{_text(text)}</code>" if re.search(r"[\\`|\r\n]", text) else f"`{text}`"
 
 
 def _table(heading: str, rows: Mapping[str, str]) -> str:

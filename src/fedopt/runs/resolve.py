@@ -33,7 +33,7 @@ from fedopt.runs.default_rates import default_rates
 from fedopt.tasks import Task
 
 _NO_DEFAULT = ("client.steps",)  # replaces client.epochs
-_NOT_SETTINGS = ("task", "algorithm", "init", "data.manifest")
+_NOT_SETTINGS = ("task", "algorithm", "init", "data.source", "data.manifest")
 # Names of keys in the paper and in PyTorch, and our names.
 _SYNONYMS = {"learning_rate": "lr", "eta": "lr", "eta_l": "lr", "eps": "tau", "epsilon": "tau", "K": "steps"}
 _KINDS = {bool: "true or false", int: "an integer", float: "a number with a decimal point", str: "a string"}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedopt.data import Arrays, Federation
+from fedopt.errors import ModelError
 from fedopt.tasks.batch import Batch
 
 # (examples of a batch, generator for augmentation in training or None in evaluation, **options) -> batch
@@ -26,6 +27,11 @@ Touched = Callable[[Arrays, int], tuple[NDArray[np.int64], Arrays]]
 
 
 BETTER = ("higher", "lower")  # whether a higher or a lower metric is better
+# What the lines of metrics.jsonl hold beside the metrics (`metrics_lines` in runs/metrics_log.py).
+_RECORDED = (
+    *("round", "split", "loss", "seconds", "clients", "rejected", "rejected_clients", "skipped", "examples"),
+    *("bytes_down", "bytes_up", "bytes_total", "client_lr", "server_lr"),
+)
 
 
 class Rates(NamedTuple):
@@ -123,6 +129,14 @@ class Task:
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     touched: Touched | None = None
     penalty: Callable[[nn.Module], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            if name in _RECORDED:
+                raise ModelError(
+                    f"a metric cannot have the name {name!r}, which metrics.jsonl uses; choose another name",
+                    what="metrics",
+                )
 
     def __repr__(self) -> str:
         return f"Task({self.name!r}, {self.what}, metric {self.metric})"  # without the data

@@ -14,7 +14,9 @@ from collections import Counter, deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.synchronize import SemLock
 from types import FrameType
 from typing import Any, Protocol
 
@@ -91,12 +93,14 @@ class TrialPool:
         try:
             while waiting or running:
                 self._submit(waiting, running, deaths)
+                children = multiprocessing.active_children()
                 done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 self._stopped.kill_stopped(_child_pids())
                 if any(_is_lost(future) for future in done):
                     self._stop()  # joins all workers, then every future is done
                     done = set(running)
-                    if not self._has_started.value:
+                    has_failed = any((child.exitcode or 0) > 0 for child in children)  # below 0: was killed
+                    if has_failed and not self._has_started.value:
                         raise failed_start()
                 lost: list[Stack] = []
                 for future in [future for future in running if future in done]:
@@ -164,8 +168,16 @@ class TrialPool:
         if self._executor is not None:
             self._stop_sender.close()
             continue_stopped(_child_pids())
+            locks = _locks(self._executor)
             self._executor.shutdown(cancel_futures=True)
+            for lock in locks:  # a resource tracker that was killed and replaced does not know them
+                resource_tracker.register(lock._semlock.name, "semaphore")  # type: ignore[attr-defined]
             self._executor = None
+
+
+def _locks(executor: ProcessPoolExecutor) -> list[SemLock]:
+    queues = (executor._call_queue, executor._result_queue)  # type: ignore[attr-defined]
+    return [value for queue in queues for value in vars(queue).values() if isinstance(value, SemLock)]
 
 
 def _child_pids() -> list[int]:

@@ -111,6 +111,21 @@ def test_worker_killed_during_its_start_is_replaced(monkeypatch: pytest.MonkeyPa
         executor.close()
 
 
+def test_worker_killed_together_with_its_server_is_replaced() -> None:
+    class KilledWithServer(WorkerProcess):
+        def load(self, problem: Any) -> None:
+            super().load(problem)
+            for pid in (forkserver._forkserver._forkserver_pid, self.pid):  # type: ignore[attr-defined]
+                os.kill(pid, signal.SIGKILL)
+
+    executor = Processes(1)
+    executor._workers.append(KilledWithServer())
+    try:
+        assert small.run(executor, settings=SETTINGS).x_sha256 == small.run(settings=SETTINGS).x_sha256
+    finally:
+        executor.close()
+
+
 def test_repeated_kills_during_the_start_are_reported_with_their_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

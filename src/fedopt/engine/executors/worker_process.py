@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 import traceback
@@ -22,6 +23,7 @@ from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import FedoptError, WorkerError, one_line
 
 _SECONDS_TO_END = 5
+_UNKNOWN = 255  # the exit code that multiprocessing reports for workers of a server that has died
 _ATTEMPTS_TO_START, _SECONDS_BETWEEN_ATTEMPTS = 5, 0.2
 
 BuildWorker = Callable[[Problem, Federation, Arrays], Worker]
@@ -61,12 +63,15 @@ class WorkerProcess:
         return self.connection.recv()
 
     def end(self) -> int:
-        """Wait for the end of a worker whose connection is closed, and return its exit code."""
+        """Wait for the end of a worker whose connection is closed, and return its exit code.
+
+        If the server was killed too, the code is unknown, and a kill is assumed.
+        """
         self.process.join(timeout=_SECONDS_TO_END)
         self.process.kill()
         self.process.join()
         assert self.process.exitcode is not None
-        return self.process.exitcode
+        return -signal.SIGKILL if self.process.exitcode == _UNKNOWN else self.process.exitcode
 
     def stop(self) -> None:
         """End the worker: an idle one by closing the connection, a busy one by a signal."""
