@@ -19,6 +19,7 @@
         CompileError       the compiler of executor `compiled` failed
         UploadError        a finished run could not be copied to its URL: url, path
     ResumeWarning          a resumed run has damaged files, or was started with another version
+    ExecutorWarning        an executor cannot train clients together, as it should
 
 Tests and callers use the class and its attributes. The text is for people and may change.
 """
@@ -182,6 +183,10 @@ class UploadError(RunError):
 
 class ResumeWarning(UserWarning):
     """A run is resumed with another version, from an earlier checkpoint, or from round 0."""
+
+
+class ExecutorWarning(UserWarning):
+    """An executor that trains clients together has to train them one after the other."""
 
 
 def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> UnknownName:

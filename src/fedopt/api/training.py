@@ -17,7 +17,7 @@ from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.initial_model import initial_model
 from fedopt.engine.loop import Step
-from fedopt.errors import ConfigError, ResumeWarning
+from fedopt.errors import ConfigError, ExecutorWarning, ResumeWarning
 from fedopt.files import no_log
 from fedopt.references import file_name
 from fedopt.remote.location import Location, local_path, parse_location
@@ -221,6 +221,7 @@ def execute_run(
         on_phase=no_log if progress is None else progress.show_phase,
         data=data,
         log_small_run=None if executor.is_started else no_log if progress is None else progress.log_once,
+        log_fallback=_warn_fallback if progress is None else progress.log_once,
         tensorboard=tensorboard,
         loggers=loggers,
     )
@@ -240,6 +241,11 @@ def _list_callbacks(callback: Callback | Sequence[Callback] | None) -> list[Call
 def _warn(message: str) -> None:
     """Report damage or another version of a resumed run where no progress is shown."""
     warnings.warn(message, ResumeWarning, stacklevel=6)
+
+
+def _warn_fallback(message: str) -> None:
+    """Report that an executor does less than was asked for where no progress is shown."""
+    warnings.warn(message, ExecutorWarning, stacklevel=7)
 
 
 def default_directory(config: Config, *, several_seeds: bool = False) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,17 +90,14 @@ class ClientWork:
     def gradient(self, x: Vector, batch: Batch) -> Vector:
         """Return the gradient of the objective at `x` as a flat vector, and record the loss."""
         self._flat.bind(x, self._rows)
-        with self._problem.profile("pass", self.round.t):
-            gradients = torch.autograd.grad(
-                self._objective(batch), self._flat.parameters, materialize_grads=True
-            )
+        gradients = self._differentiate(batch, materialize_grads=True)
         return torch.cat([g.reshape(-1) for g in gradients])
 
     def sgd_in_place(self, x_i: Vector, layers: Sequence[SelfUpdating] = ()) -> None:
         """Run SGD over all batches in place on `x_i`; `layers` update themselves in the backward pass."""
         eta_l = self.round.eta_l
         with updating_in_backward(layers, eta_l):
-            for gradients in self._gradients(x_i):
+            for gradients in self._gradients(x_i, updates_itself=bool(layers)):
                 with torch.no_grad():
                     for p, g in zip(self._flat.parameters, gradients, strict=True):
                         if g is not None:
@@ -114,15 +111,21 @@ class ClientWork:
                 for p, g, part in zip(self._flat.parameters, gradients, parts, strict=True):
                     p.add_(part if g is None else g + part, alpha=-self.round.eta_l)
 
-    def _gradients(self, x_i: Vector) -> Iterator[tuple[Tensor | None, ...]]:
+    def _gradients(self, x_i: Vector, updates_itself: bool = False) -> Iterator[tuple[Tensor | None, ...]]:
         """Yield the gradients of each batch. The parameters are views of `x_i`, which the caller updates."""
         self._flat.bind(x_i, self._rows)
         for batch in self.batches():
-            with self._problem.profile("pass", self.round.t):
-                gradients = torch.autograd.grad(
-                    self._objective(batch), self._flat.parameters, allow_unused=True
-                )
-            yield gradients
+            yield self._differentiate(batch, updates_itself, allow_unused=True)
+
+    def _differentiate(self, batch: Batch, updates_itself: bool = False, **options: Any) -> Any:
+        """Return the gradient of each parameter. Refuse a model that changes a parameter on its own."""
+        flat, before = self._flat, self._flat.versions()
+        values = None if self._losses or updates_itself else flat.read()  # of a client's first pass
+        with self._problem.profile("pass", self.round.t):
+            gradients = torch.autograd.grad(self._objective(batch), flat.parameters, **options)
+        if not updates_itself:
+            flat.check_parameters(before, values)
+        return gradients
 
     def _objective(self, batch: Batch) -> Tensor:
         inputs, targets = batch

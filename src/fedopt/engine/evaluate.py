@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 
@@ -11,12 +12,14 @@ from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Split
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.model_evaluation import EVAL_BATCH, EvaluationSums
+from fedopt.engine.torch_state import kept_generators
 from fedopt.engine.worker import ClientsJob, SampleJob, SplitJob
 
 LONG_INTERVAL = 50  # rounds between evaluations of a long run
 LAST_INTERVAL = 10  # in the last 100 rounds
 MAX_CLIENTS = 64  # of one evaluation job
 _SHARD = 5 * EVAL_BATCH
+_numbers = count(1)  # of evaluations
 
 
 def sample_size(split: Split, requested: int) -> int:
@@ -42,8 +45,10 @@ def evaluate_sample(
     executor: Executor, x: Vector, examples: int, statistics: Vector | None = None
 ) -> dict[str, float]:
     """Return loss and metrics on the evaluation sample. `statistics` are running statistics of the model."""
-    jobs = [SampleJob(a, min(a + _SHARD, examples)) for a in range(0, examples, _SHARD)]
-    return means(sums for sums, _ in executor.map(jobs, _sent(x, statistics)))
+    number = next(_numbers)
+    jobs = [SampleJob(a, min(a + _SHARD, examples), number) for a in range(0, examples, _SHARD)]
+    with kept_generators():
+        return means(sums for sums, _ in executor.map(jobs, _sent(x, statistics)))
 
 
 def evaluate_clients(
@@ -68,15 +73,16 @@ def evaluate_clients(
         clients: the clients to evaluate, in ascending order; by default all.
         on_progress: called with the number of evaluated clients.
     """
+    number = next(_numbers)
     chosen = range(len(split.ids)) if clients is None else clients
     sums: dict[int, EvaluationSums] = {}
     for index in chosen:
         own = own_statistics(index)
         if own is not None:
-            sums[index], _ = next(iter(executor.map([SplitJob(name, index)], (x, own))))
+            sums[index], _ = next(iter(executor.map([SplitJob(name, index, number)], (x, own))))
             on_progress(len(sums))
     blocks = _blocks_of_clients(split, [index for index in chosen if index not in sums])
-    jobs = [ClientsJob(name, block) for block in blocks]
+    jobs = [ClientsJob(name, block, number) for block in blocks]
     for job, (values, _) in zip(jobs, executor.map(jobs, _sent(x, statistics)), strict=True):
         sums |= zip(job.clients, values, strict=True)
         on_progress(len(sums))

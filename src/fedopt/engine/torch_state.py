@@ -1,10 +1,12 @@
-"""Set torch's threads, denormal numbers and default generator for a block of code. They change results."""
+"""Set torch's threads, denormal numbers and the global generators in a block of code: they change results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
+import numpy as np
 import torch
 
 from fedopt import rng
@@ -27,16 +29,59 @@ def single_thread() -> Iterator[None]:
         torch.set_flush_denormal(flushes)
 
 
+_are_kept = False  # whether a block of `kept_generators` is open
+
+
 @contextmanager
-def seeded(*parts: int | str) -> Iterator[None]:
-    """Seed torch's default generator, which nn.Dropout and initialisers use, and restore it at the end."""
+def kept_generators() -> Iterator[None]:
+    """Restore the user's global generators of NumPy and Python at the end.
+
+    This takes as long as half a local step of a small model, so `seeded` leaves it to an outer block.
+    """
+    global _are_kept
+    before = _are_kept, random.getstate(), np.random.get_state()  # noqa: NPY002  user code draws from it
+    _are_kept = True
+    try:
+        yield
+    finally:
+        _are_kept = before[0]
+        random.setstate(before[1])
+        np.random.set_state(before[2])  # noqa: NPY002
+
+
+@contextmanager
+def seeded(*parts: int | str) -> Iterator[Callable[[], bool]]:
+    """Seed the global generators of torch, NumPy and Python, and restore the user's at the end.
+
+    nn.Dropout, initialisers and user code draw from them. The block gets a function that returns whether
+    numbers were drawn, and seeds the generators again.
+    """
     seed = rng.torch_seed(*parts)
     before = torch.get_rng_state()
+
+    def has_drawn() -> bool:
+        positions = _positions()
+        _seed(seed)
+        return positions != _positions()
+
+    with nullcontext() if _are_kept else kept_generators():
+        _seed(seed)
+        try:
+            yield has_drawn
+        finally:
+            torch.set_rng_state(before)
+
+
+def _seed(seed: int) -> None:
     if torch.accelerator.is_available():
         torch.manual_seed(seed)  # also seeds the generators of the devices
     else:  # the same without the half millisecond that torch spends on other devices
         torch.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+
+
+def _positions() -> tuple[object, ...]:
+    """Return the states of the generators as values that can be compared."""
+    numpy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return torch.get_rng_state().tolist(), random.getstate(), numpy["key"].tolist(), numpy["pos"]

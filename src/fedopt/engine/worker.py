@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ from fedopt.engine.fast_paths import (
     IN_PLACE_SGD,
     SELF_UPDATING_LAYERS,
 )
+from fedopt.engine.hidden_state import check_passes
 from fedopt.engine.initial_model import build_module
 from fedopt.engine.mismatch import compare_examples
 from fedopt.engine.model_evaluation import (
@@ -28,7 +31,7 @@ from fedopt.engine.model_evaluation import (
     evaluate_clients_together,
     evaluate_examples,
 )
-from fedopt.engine.problem import Problem
+from fedopt.engine.problem import Problem, no_profile
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.engine.torch_state import seeded
 from fedopt.errors import FedoptError, ModelError, WorkerError, one_line
@@ -49,6 +52,7 @@ class SampleJob(NamedTuple):
 
     start: int
     stop: int
+    evaluation: int = 0  # a number that all jobs of an evaluation share, and no other jobs; 0: none
 
 
 class SplitJob(NamedTuple):
@@ -56,6 +60,7 @@ class SplitJob(NamedTuple):
 
     split: str
     client: int
+    evaluation: int = 0
 
 
 class ClientsJob(NamedTuple):
@@ -63,9 +68,11 @@ class ClientsJob(NamedTuple):
 
     split: str
     clients: tuple[int, ...]  # in ascending order
+    evaluation: int = 0
 
 
-Job = ClientJob | SampleJob | SplitJob | ClientsJob
+EvaluationJob = SampleJob | SplitJob | ClientsJob
+Job = ClientJob | EvaluationJob
 
 
 class BlockJob(NamedTuple):
@@ -108,6 +115,10 @@ class Worker:
         self.algorithm = problem.algorithm()
         self.sample = sample
         self._client = self._client_function()
+        self._is_checked = (
+            self.flat.parameters[0].device.type != "cpu"
+        )  # elsewhere, passes may differ in bits
+        self._evaluation = 0  # the evaluation that the model is prepared for
 
     def _client_function(self) -> Callable[..., ClientResult]:
         """Return the algorithm's client, or a fast path with the same result."""
@@ -146,8 +157,14 @@ class Worker:
 
         `output` is an optional preallocated buffer for the first vector, which can save a copy.
         """
-        try:
+        with self._located(job):
             return self._run(job, tuple(aligned(v) for v in sent), kept, output)
+
+    @contextmanager
+    def _located(self, job: Job) -> Iterator[None]:
+        """Name the job in errors."""
+        try:
+            yield
         except FedoptError as error:
             raise self._locate(job, error) from error.__cause__
         except Exception as error:  # in the user's model, loss, data or algorithm
@@ -161,11 +178,7 @@ class Worker:
         received = sent[: 1 if self.flat.statistics is None else 2]
         if isinstance(job, ClientsJob):
             return self._evaluate_clients(job, *received), ()
-        if isinstance(job, SampleJob):
-            arrays = tuple(a[job.start : job.stop] for a in self.sample)
-        else:
-            arrays = getattr(self.federation, job.split).client(job.client)
-        return self._evaluate(arrays, *received), ()
+        return self._evaluate(job, *received), ()
 
     def _locate(self, job: Job, error: FedoptError) -> FedoptError:
         """Name the client whose labels do not match the model."""
@@ -213,6 +226,7 @@ class Worker:
         kept: tuple[Vector, ...] | None,
         output: Vector | None,
     ) -> tuple[ClientReport, tuple[Vector, ...]]:
+        self.check_model(job, sent[0])
         client = self.federation.train.ids[job.client]
         arrays, rows = self.client_data(job.client)
         work = self.client_work(arrays, client, job.round, kept, rows, output)
@@ -220,8 +234,10 @@ class Worker:
             return ClientReport(job.client, 0.0, 0, 0, 0.0, True), ()
         if rows is not None:
             sent = tuple(rows.take(v) for v in sent)
+        elif self._client != self._sgd_in_place:  # which binds a copy of x
+            sent = (sent[0].clone(), *sent[1:])
         self.flat.train()
-        fixed = self.flat.fixed_versions()
+        self._evaluation = 0
         versions = [v._version for v in sent]
         profile = self.problem.profile("client", job.round.t)
         with seeded(self.problem.seed, "client", job.round.t, client), profile:
@@ -234,7 +250,7 @@ class Worker:
                 client=client,
                 round=job.round.t + 1,
             )
-        self._check_fixed(fixed)
+        self.flat.check_tensors()
         vectors = result.returns + result.keeps
         _, examples, loss = work.statistics()
         finite = isfinite(loss) and all(map(all_finite, vectors))
@@ -281,36 +297,60 @@ class Worker:
     ) -> tuple[EvaluationSums, ...]:
         """Return the sums of each client. Clients are evaluated one by one if they cannot share batches."""
         try:
-            arrays, sizes = getattr(self.federation, job.split).read_clients(job.clients)
-            self._bind(x, statistics)
-            results = evaluate_clients_together(
-                self.problem, self.flat.module, arrays, sizes, self.evaluation_batch
-            )
+            results: tuple[EvaluationSums, ...] | None = self._evaluate(job, x, statistics)
         except Exception:  # evaluating one by one reports the client
             results = None
         if results is None:
             sent = (x,) if statistics is None else (x, statistics)
-            single = [self.run(SplitJob(job.split, client), sent, None)[0] for client in job.clients]
+            single = [
+                self.run(SplitJob(job.split, client, job.evaluation), sent, None)[0] for client in job.clients
+            ]
             results = tuple(result for result in single if isinstance(result, EvaluationSums))
         return results
 
-    def _bind(self, x: Vector, statistics: Vector | None) -> None:
-        """Use x, and running statistics if there are any, in the model."""
-        self.flat.bind(x)
-        if self.flat.statistics is not None:
-            self.flat.statistics.write(self.flat.statistics.initial if statistics is None else statistics)
-        self.flat.module.eval()
+    def _evaluate(self, job: EvaluationJob, x: Vector, statistics: Vector | None = None) -> Any:
+        """Return the sums over the examples of a job, or for several clients those of each."""
+        flat, sizes = self.flat, None
+        if isinstance(job, SampleJob):
+            arrays = tuple(a[job.start : job.stop] for a in self.sample)
+        elif isinstance(job, SplitJob):
+            arrays = getattr(self.federation, job.split).client(job.client)
+        else:
+            arrays, sizes = getattr(self.federation, job.split).read_clients(job.clients)
+        is_first = not job.evaluation or job.evaluation != self._evaluation
+        if is_first:  # copies and checks by value take time
+            flat.bind(x.clone())
+        flat.evaluate(statistics)
+        versions = flat.versions()
+        with seeded("evaluation", *map(str, job[:-1])) as has_drawn:
+            sums = self._sums(arrays, sizes)
+            if self.evaluation_batch > EVAL_BATCH and is_first and has_drawn():
+                self.evaluation_batch = EVAL_BATCH  # what is drawn depends on the batches
+                sums = self._sums(arrays, sizes)
+        flat.check_parameters(versions, x if is_first else None)
+        flat.check_tensors()
+        if is_first and self.problem.fixed is not None:
+            self.problem.fixed.check()
+        self._evaluation = job.evaluation
+        return sums
 
-    def _evaluate(self, arrays: Arrays, x: Vector, statistics: Vector | None = None) -> EvaluationSums:
-        self._bind(x, statistics)
-        return evaluate_examples(self.problem, self.flat.module, arrays, self.evaluation_batch)
+    def _sums(self, arrays: Arrays, sizes: Sequence[int] | None) -> Any:
+        problem, module, batch = self.problem, self.flat.module, self.evaluation_batch
+        if sizes is None:
+            return evaluate_examples(problem, module, arrays, batch)
+        return evaluate_clients_together(problem, module, arrays, sizes, batch)
 
-    def _check_fixed(self, before: dict[str, tuple[int, int]]) -> None:
-        after = self.flat.fixed_versions()
-        changed = [name for name, version in after.items() if before.get(name) != version]
-        if changed:
-            raise ModelError(
-                f"training changed {changed[0]!r}, a buffer or frozen parameter of the model, which has no "
-                "federated mean; make it a trainable parameter or keep it constant",
-                what=changed[0],
-            )
+    def check_model(self, job: ClientJob, x: Vector) -> None:
+        """Refuse a model with hidden state, before the first client is trained."""
+        if self._is_checked:
+            return
+        arrays, rows = self.client_data(job.client)
+        if self.problem.local.planned_steps(len(arrays[0])) == 0:
+            return
+        client, problem = self.federation.train.ids[job.client], replace(self.problem, profile=no_profile)
+
+        def work(flat: Flat) -> ClientWork:
+            return ClientWork(problem, flat, arrays, client, job.round, None, rows)
+
+        check_passes(problem, self.flat, x if rows is None else rows.take(x), rows, work)
+        self._is_checked = True

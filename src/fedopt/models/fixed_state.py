@@ -7,6 +7,7 @@ module, once per run. All other modules of the run receive them.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ class FixedState:
         self._block = torch.zeros(end, dtype=torch.uint8)
         for name, tensor in self.tensors().items():
             tensor.copy_(tensors[name].detach())
+        self._written = self._crcs()
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name. They are views of the block."""
@@ -70,6 +72,17 @@ class FixedState:
             for name, slot in self._slots.items()
         }
 
+    def check(self) -> None:
+        """Refuse a model that has changed a value in a way that torch does not notice, such as `.data`."""
+        for name, now in self._crcs().items():
+            if now != self._written[name]:
+                raise changed_tensor(name)
+
+    def _crcs(self) -> dict[str, int]:
+        """Return a checksum of each tensor that is faster than those that are stored."""
+        block = self._block.numpy().data
+        return {name: zlib.crc32(block[slot.start : slot.stop]) for name, slot in self._slots.items()}
+
     def apply(self, module: nn.Module, *, copy: bool = False) -> None:
         """Give the frozen parameters and buffers of `module` these values.
 
@@ -79,6 +92,15 @@ class FixedState:
         check_same_tensors(self.describe(), {name: describe_tensor(t) for name, t in targets.items()})
         for name, value in self.tensors().items():
             targets[name].data = (value.clone() if copy else value).to(targets[name].device)
+
+
+def changed_tensor(name: str) -> ModelError:
+    """Build the error for a buffer or frozen parameter that the model has changed."""
+    return ModelError(
+        f"the model changed {name!r}, a buffer or frozen parameter, which has no federated mean; make it a "
+        "trainable parameter or keep it constant",
+        what=name,
+    )
 
 
 def fixed_tensors(module: nn.Module) -> dict[str, Tensor]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import ne
 
 import torch
 from torch import Tensor, nn
 
 from fedopt.errors import ModelError, unknown
 from fedopt.models.capabilities import SelfUpdating, has_gradient_hooks
-from fedopt.models.fixed_state import FixedState, fixed_tensors
+from fedopt.models.fixed_state import FixedState, changed_tensor, fixed_tensors
 from fedopt.models.norm_statistics import NormStatistics, tracking_norms
 from fedopt.models.sparse_rows import SparseRows
 
@@ -43,6 +44,9 @@ class Flat:
         self._frozen_norms = norms if buffers == "freeze" else []
         self.statistics = NormStatistics(module) if buffers in ("average", "local") else None
         self._check_parameters()
+        self._parts = [p.data for p in self.parameters]  # the memory of each parameter
+        self._tensors = self._named_tensors()
+        self._fixed_versions = self._read_fixed_versions()
 
     def _check_parameters(self) -> None:
         if self.d == 0:
@@ -84,7 +88,8 @@ class Flat:
 
     def bind(self, x: Tensor, rows: SparseRows | None = None) -> None:
         """Make the parameters views of `x`; see `split`."""
-        for p, part in zip(self.parameters, self.split(x, rows), strict=True):
+        self._parts = self.split(x, rows)
+        for p, part in zip(self.parameters, self._parts, strict=True):
             p.data = part
 
     def train(self) -> None:
@@ -93,15 +98,51 @@ class Flat:
         for layer in self._frozen_norms:
             layer.eval()
 
+    def evaluate(self, statistics: Tensor | None = None) -> None:
+        """Set evaluation mode with these running statistics, by default those of the initial model."""
+        if self.statistics is not None:
+            self.statistics.write(self.statistics.initial if statistics is None else statistics)
+        self.module.eval()
+
     def fixed(self) -> FixedState:
         """Return a copy of the frozen parameters and buffers."""
         return FixedState(fixed_tensors(self.module))
 
-    def fixed_versions(self) -> dict[str, tuple[int, int]]:
-        """Return identity and version of all tensors that training must not change. Equal means unchanged."""
-        trained = self.statistics.names if self.statistics is not None else set()
-        tensors = fixed_tensors(self.module)
-        return {name: (id(t), t._version) for name, t in tensors.items() if name not in trained}
+    def versions(self) -> list[int]:
+        """Return a number for each parameter that counts its changes in place."""
+        return [p._version for p in self.parameters]
+
+    def check_parameters(self, versions: list[int], x: Tensor | None = None) -> None:
+        """Refuse a model that has changed a parameter since `versions` were read.
+
+        With a copy `x` of the bound vector, values are compared too: `.data` changes them without a trace.
+        """
+        changed = list(map(ne, versions, self.versions()))
+        if x is not None and not any(changed):
+            before = torch.split(x, [part.numel() for part in self._parts])
+            changed = [not _same_bits(a, b) for a, b in zip(before, self._parts, strict=True)]
+        if any(changed):
+            raise _changed_parameter(self.names[changed.index(True)])
+
+    def check_tensors(self) -> None:
+        """Refuse a model that has replaced a parameter, or changed a frozen parameter or a buffer."""
+        before, now = self._tensors, self._named_tensors()
+        for name, p, part in zip(self.names, self.parameters, self._parts, strict=True):
+            if now.get(name) is not p or p.data_ptr() != part.data_ptr():
+                raise _changed_parameter(name)
+        versions = self._read_fixed_versions()
+        for name in {**before, **now}:
+            if before.get(name) is not now.get(name) or self._fixed_versions.get(name) != versions.get(name):
+                raise changed_tensor(name)
+
+    def _named_tensors(self) -> dict[str, Tensor]:
+        return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+
+    def _read_fixed_versions(self) -> dict[str, tuple[int, int]]:
+        """Return version and memory of all tensors that training must not change."""
+        trained = {*self.names, *(self.statistics.names if self.statistics is not None else ())}
+        fixed = {name: t for name, t in self._tensors.items() if name not in trained}
+        return {name: (t._version, t.untyped_storage()._cdata) for name, t in fixed.items()}
 
 
 @contextmanager
@@ -124,6 +165,18 @@ def check_copyable(module: nn.Module) -> None:
             "the model with its hooks",
             what="model",
         )
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.view(torch.int32), b.view(-1).view(torch.int32))  # NaN equals itself
+
+
+def _changed_parameter(name: str) -> ModelError:
+    return ModelError(
+        f"the model's forward pass changed or replaced its parameter {name!r}, for example by max_norm or "
+        "clamp_; only training may do that, so compute with a changed copy",
+        what=name,
+    )
 
 
 def _check_buffers(module: nn.Module, policy: str) -> list[nn.Module]:

@@ -36,7 +36,9 @@ from fedopt.runs.segments import add_segment, describe_change, new_segment
 from fedopt.runs.space_reserve import SpaceReserve
 
 # Entries of run.json that describe how a run ended.
-OUTCOME = "message rounds_done train_loss last value params x_sha256 seconds rejected full_test".split()
+OUTCOME = (
+    "message rounds_done train_loss last value params x_sha256 seconds rejected full_test fallback_reason"
+).split()
 
 
 class RunDirectory:
@@ -263,6 +265,7 @@ class RunDirectory:
         """Return a checkpoint whose metrics and client rows are on disk."""
         assert self._metrics is not None
         self.check_files()
+        self.fixed.check()  # a resumed run would start from other values
         metrics = self._metrics
         metrics.sync()
         if self._table:

@@ -51,6 +51,7 @@ class RunRecorder:
         self.directory = directory
         self.position = start
         self.seconds = 0.0
+        self.fallback_reason = directory.info.get("fallback_reason", "") if directory else ""
         self.saves_periodically = True  # whether `add` writes checkpoints
         self._is_adding = False  # while metrics and position may belong to different rounds
         self._data = data
@@ -141,6 +142,7 @@ class RunRecorder:
                 value=result.value,
                 seconds=result.seconds,
                 rejected=result.rejected,
+                fallback_reason=result.fallback_reason or None,
             )
 
     def record_interrupt(self) -> None:
@@ -186,6 +188,7 @@ class RunRecorder:
             path=self.directory.path if self.directory else None,
             problem=self._final_problem(),
             url=self.directory.url if self.directory else None,
+            fallback_reason=self.fallback_reason,
         )
 
     def _final_problem(self) -> Problem:

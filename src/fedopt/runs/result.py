@@ -47,6 +47,7 @@ class RunResult(NotebookDisplay):
         path: the run directory, if there is one.
         problem: the task, the model and the data of the run.
         url: the URL of the run directory, if it is remote; `path` is then the local copy.
+        fallback_reason: why "vectorised" or "compiled" trained clients one after the other; "" if it did not.
     """
 
     task: str
@@ -67,6 +68,7 @@ class RunResult(NotebookDisplay):
     path: Path | None
     problem: Problem = field(repr=False)
     url: str | None = None
+    fallback_reason: str = ""
 
     @property
     def location(self) -> str | None:
@@ -122,7 +124,11 @@ class RunResult(NotebookDisplay):
 
     def summary(self) -> dict[str, Any]:
         """The JSON object of `fedopt run --json`."""
-        optional = {"full_test": self.full_test, "run": self.location}
+        optional = {
+            "full_test": self.full_test,
+            "run": self.location,
+            "fallback_reason": self.fallback_reason,
+        }
         return {name: getattr(self, name) for name in _SUMMARY} | {k: v for k, v in optional.items() if v}
 
 

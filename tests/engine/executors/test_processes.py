@@ -71,7 +71,8 @@ def test_clients_may_finish_in_any_order(pool: Pool, tmp_path: Path):
     for workers in (2, 3):
         log.unlink(missing_ok=True)
         result = small.run(pool(workers), "scaffold", ALL_CLIENTS, task)
-        finished = [int(line) for line in log.read_text().split()]
+        noted = [int(line) for line in log.read_text().split()]  # twice if a worker checks the model with it
+        finished = sorted(set(noted), key=noted[::-1].index, reverse=True)
         assert sorted(finished) == sorted(order)
         assert finished != order, "the delays had no effect"
         assert finished.index(order[0]) >= 4 * workers - 1, "the others did not fill the window"

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -18,6 +18,7 @@ import torch.multiprocessing as multiprocessing
 from fedopt.data import Arrays, Federation
 from fedopt.engine.problem import Problem
 from fedopt.engine.stopped_processes import StoppedProcesses, continue_stopped
+from fedopt.engine.torch_state import kept_generators
 from fedopt.engine.worker import Worker
 from fedopt.engine.worker_server import start_worker_server
 from fedopt.errors import FedoptError, WorkerError, one_line
@@ -101,7 +102,7 @@ def _serve(connection: Connection[Any, Any]) -> None:
     """Run a worker process: load problems and run jobs until the connection is closed."""
     torch.set_num_threads(1)
     worker: Worker | None = None
-    try:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError), kept_generators():
         while True:
             try:
                 message = connection.recv()
@@ -127,8 +128,6 @@ def _serve(connection: Connection[Any, Any]) -> None:
                 connection.send((number, reply, tuple(map(len, vectors)), None))
             except FedoptError as error:
                 connection.send((number, None, (), error))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
 
 
 def _load(problem: Problem, sample: Arrays, build: BuildWorker) -> tuple[Worker | None, FedoptError | None]:

@@ -50,7 +50,8 @@ def largest_client(split: Split) -> int:
 def inspect(problem: Problem, model: StackedModel, arrays: Arrays) -> StackingPlan:
     """Determine the plan with the examples `arrays`. It also sets `model.objective.row_losses`."""
     try:
-        return _inspect(problem, model, Flat(build_module(problem), problem.buffers), arrays)
+        with seeded(problem.seed, "inspect"):
+            return _inspect(problem, model, Flat(build_module(problem), problem.buffers), arrays)
     except Exception as error:  # of the user's model, loss or data; training one client names the client
         return StackingPlan(one_line(error))
 
@@ -73,14 +74,13 @@ def _inspect(problem: Problem, model: StackedModel, single: Flat, arrays: Arrays
     is_traced = operations <= MAX_TRACED_OPERATIONS
     saved, flops = -(-saved // len(rows)), -(-flops // len(rows))
     plan = StackingPlan("", "each", prepares_rows, saved, numbers, flops, is_traced)
-    fixed = single.fixed_versions(), model.flat.fixed_versions()
     for row_losses in get_args(RowLosses):
         if (row_losses == "each") != has_row_losses and row_losses != "batch":
             continue
         model.objective.row_losses = row_losses
         if _equals_single(problem, model, single, (inputs, targets), is_traced):
-            if fixed != (single.fixed_versions(), model.flat.fixed_versions()):
-                return StackingPlan("training changes a buffer of the model")
+            single.check_tensors()
+            model.flat.check_tensors()
             return plan._replace(row_losses=row_losses)
     return StackingPlan("the gradients of stacked clients differ from those of single clients")
 
@@ -158,7 +158,12 @@ def _equals_single(
         tuple(torch.stack(pair) for pair in zip(*masks, strict=True)),
     )
     x, stacked = x.to(device), stacked.to(device)
-    result = model.gradient(x, stacked)
+    with seeded(problem.seed, "inspect") as has_drawn:
+        result = model.gradient(x, stacked)
+        if has_drawn():
+            raise RuntimeError("the model draws random numbers outside of dropout layers")
+    if any(a._version for a in (x, stacked.inputs, stacked.targets)):
+        raise RuntimeError("the model changes its parameters or inputs in place")
     actual = result.value.cpu()
     if is_traced and model.trace(x, stacked).code != model.trace(x, stacked).code:
         raise RuntimeError("the model computes something else in every call")

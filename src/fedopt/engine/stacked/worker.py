@@ -40,6 +40,7 @@ from fedopt.engine.stacked.work import StackedWork
 from fedopt.engine.worker import ClientJob, ClientReport, Job, Worker
 from fedopt.errors import CompileError, one_line
 from fedopt.models.capabilities import declares, has_gradient_hooks
+from fedopt.models.flat import aligned
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.base import Prepare
 from fedopt.tasks.batch import Batch, map_tensors
@@ -221,6 +222,9 @@ class StackedWorker(Worker):
         The result of a block does not depend on the others. Raise `NotStackable` if training fails.
         """
         results: dict[int, StackedBlock] = {}
+        with self._located(blocks[0].jobs[0]):
+            self.check_model(blocks[0].jobs[0], aligned(blocks[0].sent[0]))
+        self._evaluation = 0
         try:
             with torch.no_grad(), self.problem.profile("client", blocks[0].jobs[0].round.t):
                 parts = self._read_parts(blocks)
