@@ -210,7 +210,7 @@ def execute_run(
     def on_step(step: Step) -> object:
         return [observe(step) for observe in observers][-1] if observers else None
 
-    return execute(
+    result = execute(
         prepared,
         executor,
         out=out,
@@ -221,10 +221,16 @@ def execute_run(
         on_phase=no_log if progress is None else progress.show_phase,
         data=data,
         log_small_run=None if executor.is_started else no_log if progress is None else progress.log_once,
-        log_fallback=_warn_fallback if progress is None else progress.log_once,
         tensorboard=tensorboard,
         loggers=loggers,
     )
+    if result.fallback_reason:
+        message = f"clients were trained one after the other: {result.fallback_reason}"
+        if progress is not None:
+            progress.log_once(message)
+        else:
+            warnings.warn(message, ExecutorWarning, stacklevel=4)
+    return result
 
 
 def _list_callbacks(callback: Callback | Sequence[Callback] | None) -> list[Callback]:
@@ -241,11 +247,6 @@ def _list_callbacks(callback: Callback | Sequence[Callback] | None) -> list[Call
 def _warn(message: str) -> None:
     """Report damage or another version of a resumed run where no progress is shown."""
     warnings.warn(message, ResumeWarning, stacklevel=6)
-
-
-def _warn_fallback(message: str) -> None:
-    """Report that an executor does less than was asked for where no progress is shown."""
-    warnings.warn(message, ExecutorWarning, stacklevel=7)
 
 
 def default_directory(config: Config, *, several_seeds: bool = False) -> Path:

@@ -14,7 +14,7 @@ from fedopt.engine.executors.base import BlockResult
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.round import RoundJobs, RoundReport, TrainingSetup, begin_round, finish_round
 from fedopt.engine.running_statistics import running_statistics
-from fedopt.engine.torch_state import kept_generators, single_thread
+from fedopt.engine.torch_state import single_thread
 from fedopt.errors import Diverged, RunError
 
 # A round whose mean loss exceeds this multiple of the initial model's loss, or of 1, does not train.
@@ -105,9 +105,8 @@ def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Gener
             yield step
         while position.round < plan.rounds:
             work = next_jobs(setup, plan, position)
-            with kept_generators():
-                blocks = setup.executor.train(work.jobs, work.sent, setup.table.read)
-                step = next_step(setup, plan, position, work, blocks)
+            blocks = setup.executor.train(work.jobs, work.sent, setup.table.read)
+            step = next_step(setup, plan, position, work, blocks)
             position = step.position
             yield step
             check_progress(plan, step)

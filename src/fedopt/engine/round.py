@@ -20,7 +20,6 @@ from fedopt.engine.executors.base import BlockResult, Executor
 from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
 from fedopt.engine.running_statistics import NAME as STATISTICS
 from fedopt.engine.sampling import Sampler, longest_first
-from fedopt.engine.torch_state import seeded
 from fedopt.engine.worker import ClientJob, ClientReport
 from fedopt.errors import FedoptError, ModelError, one_line
 from fedopt.models.sparse_rows import SparseRows
@@ -124,8 +123,7 @@ def finish_round(
             setup.table.write(t, client, vectors)
 
     if mean.count:
-        with seeded(setup.seed, "server", t):
-            after = _server_update(setup, state, mean, work.round._replace(cohort=mean.count))
+        after = _server_update(setup, state, mean, work.round._replace(cohort=mean.count))
         if after is not None:
             state = after
         else:  # the mean was finite, but the step was not: nothing changes

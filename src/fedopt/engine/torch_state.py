@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import numpy as np
@@ -36,7 +36,7 @@ _are_kept = False  # whether a block of `kept_generators` is open
 def kept_generators() -> Iterator[None]:
     """Restore the user's global generators of NumPy and Python at the end.
 
-    This takes as long as half a local step of a small model, so `seeded` leaves it to an outer block.
+    This takes as long as a local step of a small model, so `seeded` leaves it to an outer block.
     """
     global _are_kept
     before = _are_kept, random.getstate(), np.random.get_state()  # noqa: NPY002  user code draws from it
@@ -50,38 +50,27 @@ def kept_generators() -> Iterator[None]:
 
 
 @contextmanager
-def seeded(*parts: int | str) -> Iterator[Callable[[], bool]]:
+def seeded(*parts: int | str) -> Iterator[None]:
     """Seed the global generators of torch, NumPy and Python, and restore the user's at the end.
 
-    nn.Dropout, initialisers and user code draw from them. The block gets a function that returns whether
-    numbers were drawn, and seeds the generators again.
+    nn.Dropout, initialisers and user code draw from them.
     """
     seed = rng.torch_seed(*parts)
     before = torch.get_rng_state()
-
-    def has_drawn() -> bool:
-        positions = _positions()
-        _seed(seed)
-        return positions != _positions()
-
     with nullcontext() if _are_kept else kept_generators():
-        _seed(seed)
+        if torch.accelerator.is_available():
+            torch.manual_seed(seed)  # also seeds the generators of the devices
+        else:  # the same without the half millisecond that torch spends on other devices
+            torch.default_generator.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
         try:
-            yield has_drawn
+            yield
         finally:
             torch.set_rng_state(before)
 
 
-def _seed(seed: int) -> None:
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)  # also seeds the generators of the devices
-    else:  # the same without the half millisecond that torch spends on other devices
-        torch.default_generator.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-
-
-def _positions() -> tuple[object, ...]:
-    """Return the states of the generators as values that can be compared."""
+def generator_states() -> tuple[object, ...]:
+    """Return the states of the global generators as values that can be compared."""
     numpy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
     return torch.get_rng_state().tolist(), random.getstate(), numpy["key"].tolist(), numpy["pos"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
@@ -322,23 +322,18 @@ class Worker:
             flat.bind(x.clone())
         flat.evaluate(statistics)
         versions = flat.versions()
-        with seeded("evaluation", *map(str, job[:-1])) as has_drawn:
-            sums = self._sums(arrays, sizes)
-            if self.evaluation_batch > EVAL_BATCH and is_first and has_drawn():
-                self.evaluation_batch = EVAL_BATCH  # what is drawn depends on the batches
-                sums = self._sums(arrays, sizes)
+        with seeded("evaluation", *map(str, job[:-1])):
+            arguments = self.problem, flat.module, arrays
+            if sizes is None:
+                sums: Any = evaluate_examples(*arguments, self.evaluation_batch)
+            else:
+                sums = evaluate_clients_together(*arguments, sizes, self.evaluation_batch)
         flat.check_parameters(versions, x if is_first else None)
         flat.check_tensors()
         if is_first and self.problem.fixed is not None:
             self.problem.fixed.check()
         self._evaluation = job.evaluation
         return sums
-
-    def _sums(self, arrays: Arrays, sizes: Sequence[int] | None) -> Any:
-        problem, module, batch = self.problem, self.flat.module, self.evaluation_batch
-        if sizes is None:
-            return evaluate_examples(problem, module, arrays, batch)
-        return evaluate_clients_together(problem, module, arrays, sizes, batch)
 
     def check_model(self, job: ClientJob, x: Vector) -> None:
         """Refuse a model with hidden state, before the first client is trained."""

@@ -46,6 +46,8 @@ class Flat:
         self._check_parameters()
         self._parts = [p.data for p in self.parameters]  # the memory of each parameter
         self._tensors = self._named_tensors()
+        trained = set() if self.statistics is None else self.statistics.names
+        self._fixed = {name: t for name, t in fixed_tensors(module).items() if name not in trained}
         self._fixed_versions = self._read_fixed_versions()
 
     def _check_parameters(self) -> None:
@@ -130,19 +132,18 @@ class Flat:
         for name, p, part in zip(self.names, self.parameters, self._parts, strict=True):
             if now.get(name) is not p or p.data_ptr() != part.data_ptr():
                 raise _changed_parameter(name)
-        versions = self._read_fixed_versions()
-        for name in {**before, **now}:
-            if before.get(name) is not now.get(name) or self._fixed_versions.get(name) != versions.get(name):
-                raise changed_tensor(name)
+        changed = [name for name in {**before, **now} if before.get(name) is not now.get(name)]
+        versions = zip(self._fixed, self._fixed_versions, self._read_fixed_versions(), strict=True)
+        changed += [name for name, old, new in versions if old != new]
+        if changed:
+            raise changed_tensor(changed[0])
 
     def _named_tensors(self) -> dict[str, Tensor]:
         return {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
 
-    def _read_fixed_versions(self) -> dict[str, tuple[int, int]]:
+    def _read_fixed_versions(self) -> list[tuple[int, int]]:
         """Return version and memory of all tensors that training must not change."""
-        trained = {*self.names, *(self.statistics.names if self.statistics is not None else ())}
-        fixed = {name: t for name, t in self._tensors.items() if name not in trained}
-        return {name: (t._version, t.untyped_storage()._cdata) for name, t in fixed.items()}
+        return [(t._version, t.untyped_storage()._cdata) for t in self._fixed.values()]
 
 
 @contextmanager

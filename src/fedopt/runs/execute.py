@@ -42,7 +42,6 @@ def execute(
     data: SharedData | None = None,
     until: int | None = None,
     log_small_run: Log | None = None,
-    log_fallback: Log = no_log,
     loggers: Sequence[RunLogger] = (),
 ) -> RunResult:
     """Execute a run. With `out`, write a run directory, or resume the run in it; it may be a URL.
@@ -54,8 +53,7 @@ def execute(
     rounds. `warn` receives reports about damaged files and other versions; it is `log` by default. If the
     run fails, diverges or is interrupted, run.json records it. An interrupted round is undone, and the
     checkpoint is that of the last finished round. With `log_small_run`, a small run does not use `executor`
-    (see `small_runs`), and the function receives a text that says so. `log_fallback` receives the reason if
-    the executor trains clients one after the other.
+    (see `small_runs`), and the function receives a text that says so.
     """
     opened = open_run(
         prepared,
@@ -78,7 +76,7 @@ def execute(
             executor = Serial()
         rounds = recorder.config.rounds
         last = rounds if until is None else min(until, rounds)
-        return _train(run, executor, last, on_step, log, on_phase, log_fallback)
+        return _train(run, executor, last, on_step, log, on_phase)
 
 
 def _is_small(run: OpenedRun) -> bool:
@@ -96,13 +94,7 @@ def _is_small(run: OpenedRun) -> bool:
 
 
 def _train(
-    run: OpenedRun,
-    executor: Executor,
-    last: int,
-    on_step: Callback | None,
-    log: Log,
-    on_phase: Log,
-    log_fallback: Log,
+    run: OpenedRun, executor: Executor, last: int, on_step: Callback | None, log: Log, on_phase: Log
 ) -> RunResult:
     """Train up to round `last`."""
     recorder, config = run.recorder, run.recorder.config
@@ -115,15 +107,13 @@ def _train(
     on_phase("starting the workers" if not isinstance(executor, Serial) else "loading the data")
     executor.start()  # workers start while the sample is read or generated
     executor.load(recorder.problem, run.data.federation, run.data.sample)
-    setup, recorder.fallback_reason = run.setup(executor), ""
+    setup = run.setup(executor)
     on_phase(f"first evaluation, {run.data.examples:,} test examples")
     with closing(train(setup, run.plan, recorder.position)) as steps:
         for step in () if recorder.has_stopped_improving else steps:
             with deferred_interrupts():
                 recorder.add(step, time.monotonic() - began)
-            if executor.fallback_reason and not recorder.fallback_reason:
                 recorder.fallback_reason = executor.fallback_reason
-                log_fallback(f"clients are trained one after the other: {recorder.fallback_reason}")
             stops = on_step is not None and _call(on_step, step, recorder) is STOP
             if recorder.is_stalled:
                 continue  # the next step raises the error

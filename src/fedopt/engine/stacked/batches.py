@@ -23,7 +23,7 @@ from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.dropout import DropoutMasks
 from fedopt.engine.stacked.inspection import pad_rows
 from fedopt.engine.stacked.model import StackedBatch
-from fedopt.engine.torch_state import seeded
+from fedopt.engine.torch_state import kept_generators, seeded
 from fedopt.engine.worker import ClientJob
 from fedopt.models.flat import Flat
 from fedopt.tasks.batch import Batch
@@ -263,7 +263,8 @@ class MaskedBatches:
 
     def _with_masks(self, batches: BlockBatches, clients: Sequence[int]) -> BlockBatches:
         if self._masks.is_used:
-            drawn = [self._draw(i, column, batches) for column, i in enumerate(clients)]
+            with kept_generators():
+                drawn = [self._draw(i, column, batches) for column, i in enumerate(clients)]
             drawn += drawn[:1] * (batches.inputs.shape[1] - len(drawn))
             masks = tuple(torch.stack(part, dim=1) for part in zip(*drawn, strict=True))
             batches = batches._replace(masks=masks)

@@ -86,7 +86,8 @@ class StackedWorker(Worker):
             prepare=partial(_batch_on, device, problem.prepare),
         )
         super().__init__(problem if device == "cpu" else on_device, federation, sample)
-        if is_per_example(problem.loss):  # otherwise the sum depends on the batches
+        is_own = type(self.flat.module).__module__.startswith("fedopt.")
+        if is_own and is_per_example(problem.loss):  # otherwise the sum may depend on the batches
             self.evaluation_batch = 5 * EVAL_BATCH  # small models spend most of the time on the calls
         self.device = device
         self._compiles = compiles
