@@ -1,12 +1,17 @@
 """Kill commands at random times, disturb their machine, repeat them, and compare the results.
 
-    python benchmarks/soak.py [--seconds 600] [--seed 0] [--cases run,workers,sweep,import] [--write DOCUMENT]
+    python benchmarks/soak.py [--seconds 600] [--seed 0] [--cases run,sweep,import,flip] [--write DOCUMENT]
 
 Each cycle starts a command in a new process and kills it after a random time: the main process, one of its
-workers, or all of them. Some attempts have a slow disk or a clock that jumps; others find the disk full or
-read-only. The same command is then repeated until it is done. Its result must equal that of an undisturbed
-execution: the same final model, each round once, no temporary files, no traceback. Commands are forked from
-this process, which has imported torch, so that most of the time is spent inside them.
+workers, the first worker before it has started, Python's resource tracker, or all of them. Some attempts have
+a slow disk or a clock that jumps; others find the disk full or read-only. The same command is then repeated
+until it is done. Its result must equal that of an undisturbed execution: the same final model, each round
+once, no temporary files, no traceback. Commands are forked from this process, which has imported torch, so
+that most of the time is spent inside them.
+
+After each cycle, three contracts of `soak_contracts` are checked: bits of files flip, two models meet in one
+directory, and models have hidden state. Then a command gives the same result, or ends with exit code 1 or 2
+and one line.
 
 The last line is `N kills, M faults, D differences`. The exit code is 1 if there are differences. With
 `--write`, the result replaces the text between the markers of the document.
@@ -26,11 +31,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import soak_cases
+import soak_contracts
 from soak_cases import Case, Result
+from soak_contracts import Contract
 from soak_faults import Disk, jumping_clock, slow_disk
 
 from fedopt.bench.environment import describe_origin, measurement_origin
@@ -39,6 +47,9 @@ from fedopt.bench.memory import process_tree
 
 PATIENCE = 120.0  # seconds after which a command counts as hanging
 TARGETS = ("main", "worker", "all")
+WITH_WORKERS = (*TARGETS, "first worker", "tracker")
+REPLACED = ("worker", "first worker", "tracker")  # the command itself goes on
+CONTRACTS_PER_CYCLE = 3
 
 
 class Child:
@@ -51,7 +62,7 @@ class Child:
         if self.pid == 0:
             os.setpgid(0, 0)
             sys.modules["__main__"] = ModuleType("__main__")  # workers would import this file
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
             os.dup2(output, 1)
             os.dup2(output, 2)
             _exit_with_code_of(run)
@@ -72,14 +83,19 @@ class Child:
                 time.sleep(0.002)
         return True
 
+    def children(self, tracker: bool = False) -> list[int]:
+        """Return the workers, or the process that tracks resources for Python."""
+        pids = (pid for pid in process_tree(self.pid) if pid != self.pid)
+        return [pid for pid in pids if _is_tracker(pid) == tracker]
+
     def kill(self, target: str, generator: random.Random) -> bool:
-        """Kill the main process, one worker or all processes. Return whether there was one to kill."""
-        workers = [pid for pid in process_tree(self.pid) if pid != self.pid and not _is_tracker(pid)]
-        if target == "worker":
-            if not workers:
+        """Kill the main process, one child or all processes. Return whether there was one to kill."""
+        if target in REPLACED:
+            pids = self.children(target == "tracker")
+            if not pids:
                 return False
             with suppress(ProcessLookupError):
-                os.kill(generator.choice(workers), signal.SIGKILL)
+                os.kill(generator.choice(pids), signal.SIGKILL)
             return True
         if target == "all":
             os.killpg(self.pid, signal.SIGKILL)
@@ -92,6 +108,11 @@ class Child:
         """Kill what is left of the group. Workers of a killed process end by themselves, but later."""
         with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+
+    def is_refused(self) -> bool:
+        """Whether the command has ended with exit code 1 or 2 and one line, without a traceback."""
+        lines = [line for line in self.output().splitlines() if line.startswith(("error: ", "failed: "))]
+        return self.exit_code in (1, 2) and len(lines) == 1 and "Traceback" not in self.output()
 
     def output(self) -> str:
         return self._log.read_text(errors="replace")
@@ -127,6 +148,7 @@ class Soak:
         self._scratch, self._random = scratch, random.Random(seed)
         self._deadline = time.monotonic() + seconds
         self._expected: dict[str, tuple[Result, float]] = {}
+        self._references: dict[str, tuple[Path, Result | None]] = {}
         self.kills, self.faults = Counter[str](), Counter[str]()
         self.differences = 0
 
@@ -155,6 +177,51 @@ class Soak:
         finally:
             disk.close()
             shutil.rmtree(self._scratch / "disk", ignore_errors=True)
+
+    def check(self, contract: Contract) -> None:
+        """Check that a command on a disturbed directory gives the result of its reference or is refused."""
+        template, expected = self._reference(contract)
+        for _ in range(contract.repeats):
+            out = self._copy(template)
+            what = contract.disturb(out, self._random)
+            self.faults[contract.fault] += 1
+            child = self._run(partial(contract.run, out))
+            if child.exit_code is None:
+                self._report(contract, f"hangs after {what}", child)
+            elif child.exit_code == 0 and contract.result(out) != expected:
+                reason = _first_difference(expected or {}, contract.result(out))
+                self._report(contract, f"gives another result after {what}: {reason}", child)
+            elif child.exit_code and not child.is_refused():
+                self._report(contract, f"is not refused with one line after {what}", child)
+            child.end()
+
+    def _reference(self, contract: Contract) -> tuple[Path, Result | None]:
+        """Return the prepared directory and the result of the reference; None if the reference is refused."""
+        if contract.name not in self._references:
+            template = self._scratch / "templates" / str(len(self._references))
+            template.mkdir(parents=True)
+            child = self._run(partial(contract.prepare, template))
+            if child.exit_code:
+                raise SystemExit(f"{contract.name} cannot be prepared:\n{child.output()}")
+            out = self._copy(None if contract.reference else template)
+            child = self._run(partial(contract.reference or contract.run, out))
+            expected = None if child.exit_code else contract.result(out)
+            if child.exit_code and not (contract.reference and child.is_refused()):
+                self._report(contract, "fails without disturbance", child)
+            self._references[contract.name] = template, expected
+        return self._references[contract.name]
+
+    def _copy(self, template: Path | None) -> Path:
+        """Return a new directory, always in the same place, because pages contain it."""
+        out = self._scratch / "contract"
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(template, out) if template else out.mkdir()
+        return out
+
+    def _run(self, run: Callable[[], object]) -> Child:
+        child = Child(run, self._scratch / "log.txt")
+        child.wait(PATIENCE)
+        return child
 
     def _undisturbed(self, case: Case) -> tuple[Result, float]:
         """Return the result and the duration of an undisturbed execution; it runs once per case."""
@@ -188,6 +255,13 @@ class Soak:
         self.faults["slow disk"] += slow
         self.faults["clock jumps"] += jumps
         child = Child(run, log)
+        if case.has_workers and kind < 0.4:
+            while not child.wait(0.0) and not child.children():
+                time.sleep(0.002)
+            self._kill(case, child, "first worker")
+            self._check_output(case, child)
+            child.end()
+            return
         ended = child.wait(0.7 * duration * self._random.random() ** 2)
         if not ended and kind < 0.25 and disk.is_mounted:
             disk.fill()
@@ -195,19 +269,20 @@ class Soak:
             disk.free()
             return
         if not ended:
-            self._kill(case, child)
+            self._kill(case, child, self._random.choice(WITH_WORKERS if case.has_workers else TARGETS))
         if child.exit_code is not None and child.exit_code >= 0:
             self._check_output(case, child)
         child.end()
 
-    def _kill(self, case: Case, child: Child) -> None:
-        target = self._random.choice(TARGETS)
+    def _kill(self, case: Case, child: Child, target: str) -> None:
         if not child.kill(target, self._random):
             target = "main"  # there is no worker
             child.kill(target, self._random)
         self.kills[target] += 1
-        if target == "worker" and not child.wait(PATIENCE):
-            self._report(case, "hangs after the death of a worker", child)
+        if target in REPLACED and not child.wait(PATIENCE):
+            self._report(case, f"hangs after the death of the {target}", child)
+        elif target in REPLACED and child.exit_code:
+            self._report(case, f"exits with {child.exit_code} after the death of the {target}", child)
 
     def _expect_failure(self, case: Case, child: Child, fault: str) -> None:
         """Wait for a command that cannot write. It may have written everything before."""
@@ -222,7 +297,7 @@ class Soak:
         if "Traceback" in child.output():
             self._report(case, "shows a traceback", child)
 
-    def _report(self, case: Case, problem: str, child: Child) -> None:
+    def _report(self, case: Case | Contract, problem: str, child: Child) -> None:
         self.differences += 1
         print(f"DIFFERENT: {case.name} {problem}\n{child.output()}", flush=True)
 
@@ -244,6 +319,10 @@ def _first_difference(expected: Result, result: Result) -> str:
     return "none"
 
 
+def _is_selected(case: Case | Contract, words: list[str]) -> bool:
+    return not words or any(word in case.name for word in words)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
@@ -255,16 +334,23 @@ def main() -> int:
     options = parser.parse_args()
     block = MarkedBlock(options.write, "soak") if options.write else None
     words = [word for word in options.cases.split(",") if word]
-    cases = [case for case in soak_cases.CASES if not words or any(word in case.name for word in words)]
-    if not cases:
+    cases = [case for case in soak_cases.CASES if _is_selected(case, words)]
+    contracts = [contract for contract in soak_contracts.CONTRACTS if _is_selected(contract, words)]
+    if not cases and not contracts:
         parser.error(f"no case has {options.cases!r} in its name")
+    generator = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as scratch:
+        os.environ["FEDOPT_DATA"] = str(Path(scratch) / "cache")
         soak = Soak(Path(scratch), options.seed, options.seconds)
-        for number, case in enumerate(itertools.cycle(cases), start=1):
+        for number in itertools.count():
+            selected = generator.sample(contracts, min(CONTRACTS_PER_CYCLE, len(contracts)))
+            for case in (*cases[number % max(1, len(cases)) :][:1], *selected):
+                if soak.is_over:
+                    break
+                soak.check(case) if isinstance(case, Contract) else soak.cycle(case)
+                print(f"{number + 1}: {case.name}: {soak.summary()}", flush=True)
             if soak.is_over:
                 break
-            soak.cycle(case)
-            print(f"{number}: {case.name}: {soak.summary()}", flush=True)
     print(soak.details())
     if block:
         origin = f"{describe_origin(measurement_origin())}, {options.seconds:.0f} seconds."

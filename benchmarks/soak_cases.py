@@ -33,9 +33,10 @@ class Case:
     name: str
     run: Callable[[Path], None]  # in a process of its own, with the output directory
     result: Callable[[Path], Result]
+    has_workers: bool = False
 
 
-def _command(*words: object) -> None:
+def command(*words: object) -> None:
     sys.argv = ["fedopt", *map(str, words)]
     main()
 
@@ -45,9 +46,9 @@ def _settings(**more: Any) -> list[str]:
     return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
 
 
-def _run(algorithm: str, every: int) -> Callable[[Path], None]:
-    options = ("--algorithm", algorithm, "--rounds", ROUNDS, "--executor", "serial")
-    return lambda out: _command(
+def train(algorithm: str, every: int, rounds: int = ROUNDS) -> Callable[[Path], None]:
+    options = ("--algorithm", algorithm, "--rounds", rounds, "--executor", "serial")
+    return lambda out: command(
         "run", "synthetic_lr", *options, *_settings(checkpoint__every=every), "--out", out / "run"
     )
 
@@ -56,16 +57,16 @@ def _run_with_workers(out: Path) -> None:
     """Without running workers, the command would not use them for so small a run."""
     words = ("--algorithm", "scaffold", "--rounds", ROUNDS)
     with fedopt.workers(2):
-        _command("run", "synthetic_lr", *words, *_settings(checkpoint__every=2), "--out", out / "run")
+        command("run", "synthetic_lr", *words, *_settings(checkpoint__every=2), "--out", out / "run")
 
 
 def _sweep(out: Path) -> None:
     grid = "client_lr=-2:-1:1"
     words = ("--algorithm", "fedavg", "--grid", grid, "--rounds", ROUNDS, "--workers", 2, "--keep", "all")
-    _command("sweep", "synthetic_lr", *words, *_settings(checkpoint__every=2), "--out", out / "sweep")
+    command("sweep", "synthetic_lr", *words, *_settings(checkpoint__every=2), "--out", out / "sweep")
 
 
-def _import(out: Path) -> None:
+def import_table(out: Path) -> None:
     table = out.parent / "table.csv"  # the directory with the faults holds only what is tested
     if not table.exists():
         with open(table.with_suffix(".part"), "w", newline="") as file:
@@ -74,10 +75,10 @@ def _import(out: Path) -> None:
             writer.writerows([f"c{i % 40}", i % 3, i / 7, -i] for i in range(20_000))
         table.with_suffix(".part").rename(table)
     columns = ("--client-column", "client", "--label-column", "label")
-    _command("data", "import", "own", table, *columns, "--to", out / "store")
+    command("data", "import", "own", table, *columns, "--to", out / "store")
 
 
-def _run_result(out: Path) -> Result:
+def run_result(out: Path) -> Result:
     """The final model, every metric of every round, and files that should not remain."""
     results: Result = {}
     for info_file in sorted(out.rglob("run.json")):
@@ -106,10 +107,10 @@ def _temporary_files(out: Path) -> list[str]:
 
 
 RUNS = [
-    Case(f"run {name}", _run(name, every), _run_result) for name, every in (("fedyogi", 2), ("scaffold", 1))
+    Case(f"run {name}", train(name, every), run_result) for name, every in (("fedyogi", 2), ("scaffold", 1))
 ]
-WORKERS = Case("run with workers", _run_with_workers, _run_result)
-SWEEP = Case("sweep", _sweep, _run_result)
-IMPORT = Case("import", _import, _store_result)
+WORKERS = Case("run with workers", _run_with_workers, run_result, has_workers=True)
+SWEEP = Case("sweep", _sweep, run_result, has_workers=True)
+IMPORT = Case("import", import_table, _store_result)
 # Short cases more often: a sweep and workers have to import torch in new processes.
 CASES = [*RUNS, IMPORT, *RUNS, WORKERS, *RUNS, IMPORT, SWEEP]

@@ -1,4 +1,4 @@
-"""Faults of the machine that `soak.py` injects: a full, read-only or slow disk, and clocks that jump."""
+"""Faults that `soak.py` injects: a full, read-only or slow disk, clocks that jump, and bits that flip."""
 
 from __future__ import annotations
 
@@ -74,3 +74,16 @@ def jumping_clock(directory: Path, generator: random.Random) -> None:
         when = now() + generator.uniform(-_YEAR, _YEAR)
         with suppress(OSError):
             os.utime(path, (when, when))
+
+
+def flip_bit(directory: Path, generator: random.Random, keep_times: bool = False) -> str:
+    """Flip one bit of a random file, as a failing disk does; with `keep_times`, its times do not change."""
+    files = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.stat().st_size]
+    file = generator.choice(files)
+    before, data = file.stat(), bytearray(file.read_bytes())
+    bit = generator.randrange(8 * len(data))
+    data[bit // 8] ^= 1 << bit % 8
+    file.write_bytes(data)
+    if keep_times:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return f"bit {bit} of {file.relative_to(directory)} was flipped"
