@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -62,7 +63,8 @@ def write(file: Path, runs: Sequence[RunCheckpoint]) -> None:
         }
         for run in runs
     ]
-    write_atomically(file, save(tensors, metadata={"runs": json.dumps(parts)}))
+    text = json.dumps(parts)
+    write_atomically(file, save(tensors, metadata={"runs": text, "sha256": _checksum(text, tensors)}))
 
 
 def unpack(file: Path, log: Log) -> None:
@@ -75,15 +77,26 @@ def unpack(file: Path, log: Log) -> None:
         return
     try:
         with safe_open(file, "pt") as content:
-            parts = _PARTS.validate_python(parse_json((content.metadata() or {})["runs"]))
-            _check_paths(file.parent, parts)
-            for number, part in enumerate(parts):
-                names = [name for name in content.keys() if name.startswith(f"{number}/")]
-                vectors = {name.partition("/")[2]: content.get_tensor(name) for name in names}
-                _write_part(file.parent / part.path, part, vectors)
+            metadata = content.metadata() or {}
+            tensors = {name: content.get_tensor(name) for name in content.keys()}
+        if metadata.get("sha256") not in (None, _checksum(metadata["runs"], tensors)):  # None in 0.2.0
+            raise ValueError("its checksum differs")
+        parts = _PARTS.validate_python(parse_json(metadata["runs"]))
+        _check_paths(file.parent, parts)
+        for number, part in enumerate(parts):
+            names = [name for name in tensors if name.startswith(f"{number}/")]
+            vectors = {name.partition("/")[2]: tensors[name] for name in names}
+            _write_part(file.parent / part.path, part, vectors)
     except (OSError, ValueError, KeyError, ValidationError, SafetensorError) as error:
         log(f"{file} is damaged ({type(error).__name__}); its trials continue from their own checkpoints")
     file.unlink()
+
+
+def _checksum(runs: str, tensors: Mapping[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256(runs.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _check_paths(directory: Path, parts: Sequence[_Part]) -> None:
