@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,7 +17,9 @@ from fedopt import rng
 from fedopt.algorithms import Round
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.evaluate import evaluate_sample
+from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.initial_model import initial_vector
 from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
@@ -74,20 +77,28 @@ def test_run_depends_on_the_seed_only():
     assert [line["loss"] for line in first.train] == [line["loss"] for line in again.train]
 
 
+def global_generators() -> tuple[Any, ...]:
+    numpy = np.random.get_state()  # noqa: NPY002
+    return torch.get_rng_state().tolist(), random.getstate(), numpy[1].tolist(), numpy[2:]
+
+
 @pytest.mark.parametrize("fails", [False, True])
-def test_run_restores_generator_and_threads(fails: bool):
+@pytest.mark.parametrize("executor", [Serial(), Vectorised()], ids=["serial", "vectorised"])
+def test_run_restores_generators_and_threads(executor: Executor, fails: bool):
     task = replace(small.SMALL, prepare=partial(small.marked, 3), loss=small.picky) if fails else small.SMALL
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         torch.manual_seed(123)
-        before = torch.get_rng_state()
+        random.gauss(0, 1)
+        np.random.randn()  # noqa: NPY002  keeps a second number for the next call
+        before = global_generators()
         with np.errstate(all="raise"):
             try:
-                small.run(task=task, settings={"clients_per_round": 24, "rounds": 1})
+                small.run(executor, task=task, settings={"clients_per_round": 24, "rounds": 1})
             except Exception:
                 assert fails
-        assert torch.equal(torch.get_rng_state(), before)
+        assert global_generators() == before
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)

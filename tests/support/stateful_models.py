@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -100,6 +99,17 @@ class EvaluatedFlag(Linear):
     def forward(self, x: Tensor) -> Tensor:
         before, self.calls = self.calls, self.calls or int(not self.training)
         return super().forward(x) if self.training else super().forward(x) * (1 + before)
+
+
+class FirstWeights(Linear):
+    """Remembers the weights that it sees first."""
+
+    before: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.before is None:
+            self.before = self.w.detach().clone()
+        return super().forward(x) + x @ (self.w - self.before)
 
 
 class Recurrent(Linear):
@@ -356,6 +366,21 @@ class TiedAnew(Linear):
         return super().forward(x) + x @ self.other
 
 
+class Loaded(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.load_state_dict({name: 0.99 * value for name, value in self.state_dict().items()})
+        return super().forward(x)
+
+
+class FromVector(Linear):
+    """Makes the parameters views of another vector with the same values."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        trained = [self.w]
+        nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(trained), trained)
+        return super().forward(x)
+
+
 class ChangedInBackward(Linear):
     def forward(self, x: Tensor) -> Tensor:
         out = super().forward(x)
@@ -459,7 +484,28 @@ class WeightNorm(Linear):
         return super().forward(self.inner(x))
 
 
-Build = Callable[[], nn.Module]
+class BatchStatistics(Linear):
+    """Normalises with the statistics of each batch, also in evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(FEATURES, track_running_stats=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.norm(x))
+
+
+class ResetByMode(Linear):
+    """Has state, but only since its mode was set, which the engine does for each client."""
+
+    def train(self, mode: bool = True) -> ResetByMode:
+        self.calls = 0
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) / self.calls
+
 
 # Each model with the part that its error names.
 REFUSED: dict[type[Linear], str] = {
@@ -473,6 +519,7 @@ REFUSED: dict[type[Linear], str] = {
             FirstBatch,
             FirstTrainingBatch,
             EvaluatedFlag,
+            FirstWeights,
             Recurrent,
             Cache,
             TorchGenerator,
@@ -511,6 +558,8 @@ REFUSED: dict[type[Linear], str] = {
             DataCopyInTraining,
             DataInEvaluation,
             DataAssigned,
+            Loaded,
+            FromVector,
             Replaced,
             ChangedInBackward,
         ),
@@ -529,4 +578,6 @@ EQUAL: tuple[type[Linear], ...] = (
     LazyConstant,
     InputInPlace,
     WeightNorm,
+    BatchStatistics,
+    ResetByMode,
 )
