@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -27,7 +26,6 @@ from torch import Tensor, nn
 
 from fedopt.algorithms import Algorithm, scaffold
 from fedopt.algorithms.base import Round
-from fedopt.bench.engine_rounds import EngineRounds
 from fedopt.bench.environment import describe_origin, measurement_origin
 from fedopt.bench.marked_block import MarkedBlock
 from fedopt.bench.workload import build_workload
@@ -37,7 +35,6 @@ from fedopt.engine.fast_paths import (
     IN_PLACE_SCAFFOLD,
     IN_PLACE_SGD,
     SELF_UPDATING_LAYERS,
-    SERVER_ON_SPARSE_ROWS,
     FastPath,
     disabled,
 )
@@ -110,19 +107,6 @@ def with_attribute(function: Timed, owner: Any, name: str, value: object) -> Tim
             function()
         finally:
             setattr(owner, name, before)
-
-    return run
-
-
-def run_on_workers(task: str, stack: ExitStack, without: Sequence[FastPath] = ()) -> Timed:
-    """Run a round of `task` on two workers, without some fast paths of the server."""
-    workload = build_workload(task, Path(tempfile.mkdtemp(dir=_SCRATCH.name)), None, None)
-    engine = EngineRounds(workload, 2)
-    stack.callback(engine.close)
-
-    def run() -> None:
-        with disabled(*without):
-            engine.run_round()
 
     return run
 
@@ -201,9 +185,6 @@ def measure(repeats: int) -> list[Comparison]:
     fast = train_clients("emnist_ae")
     plain = with_attribute(train_clients("emnist_ae"), DenseStack, "updates_in_backward", False)
     results.append(compare("eight layers as one node", "emnist_ae", plain, fast, 3 * repeats))
-    with ExitStack() as stack:
-        plain, fast = (run_on_workers("so_lr", stack, without) for without in ([SERVER_ON_SPARSE_ROWS], []))
-        results.append(compare(SERVER_ON_SPARSE_ROWS.name, "round of so_lr", plain, fast, 5 * repeats))
     step = network_step(CharacterCNN())
     plain = network_step(_TorchDropout())
     results.append(compare("dropout from bytes", "step of the CNN", plain, step, repeats))

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
         sweep,
     )
     from fedopt.data.federate import federate
+    from fedopt.engine.aggregate import RoundReport
     from fedopt.engine.executors import workers
     from fedopt.engine.loop import Position, Step
-    from fedopt.engine.round import RoundReport
     from fedopt.errors import FedoptError, RunError, UserError
     from fedopt.runs.callbacks import STOP
     from fedopt.runs.loggers import RunLogger
@@ -88,7 +88,7 @@ _MODULES = {
     "Optimizer": "fedopt.algorithms",
     "Position": "fedopt.engine.loop",
     "Round": "fedopt.algorithms",
-    "RoundReport": "fedopt.engine.round",
+    "RoundReport": "fedopt.engine.aggregate",
     "RunError": "fedopt.errors",
     "RunGroup": "fedopt.api",
     "RunLogger": "fedopt.runs.loggers",

@@ -51,7 +51,6 @@ def test_mean_without_clients_is_none():
     mean = BlockedMean()
     mean.add_block(BlockSum())
     assert mean.value() is None
-    assert mean.sparse_value() is None
 
 
 @given(data=st.data(), clients=st.integers(1, 2 * BLOCK + 3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import small
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small import run_round
 from torch import nn
 from training import CASES, assert_same, task_problem, train_clients
 from worker_pool import Pool
@@ -19,7 +20,6 @@ from worker_pool import Pool
 import fedopt
 from fedopt.algorithms import (
     OPTIMIZERS,
-    Algorithm,
     ClientResult,
     Optimizer,
     Vector,
@@ -29,27 +29,19 @@ from fedopt.algorithms import (
     sgd,
 )
 from fedopt.algorithms import fedopt as fedopt_algorithm
-from fedopt.algorithms.base import Round
+from fedopt.algorithms.base import Round, declares
 from fedopt.algorithms.fedopt import FedOptClient
 from fedopt.algorithms.fedprox import FedProxClient
 from fedopt.algorithms.scaffold import ScaffoldClient
+from fedopt.engine import worker
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.executors.vectorised import Vectorised
-from fedopt.engine.fast_paths import (
-    CLIENT_ON_SPARSE_ROWS,
-    FAST_PATHS,
-    IN_PLACE_SCAFFOLD,
-    IN_PLACE_SGD,
-    SELF_UPDATING_LAYERS,
-    SERVER_ON_SPARSE_ROWS,
-    disabled,
-)
+from fedopt.engine.fast_paths import trains_sparse_rows
 from fedopt.engine.initial_model import initial_model, initial_vector
-from fedopt.engine.loop import Step
+from fedopt.engine.loop import Step, TrainingSetup
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, Worker
 from fedopt.models.linear import TagRegression
@@ -64,29 +56,68 @@ def _clients(case: str) -> tuple[int, ...]:
     return (1, 2) if "cifar" in case else (0, 1, 2)
 
 
+def plain_sgd_client(work: Work, x: Vector) -> ClientResult:
+    """Algorithm 1's client with SGD, without steps in place."""
+    x_i = x
+    for b in work.batches():
+        x_i = torch.add(x_i, work.gradient(x_i, b), alpha=-work.round.eta_l)
+    return ClientResult((x_i - x,))
+
+
+plain_sgd_client.sparse = True  # type: ignore[attr-defined]  # x_i moves where there is a gradient
+
+
+def plain_scaffold_client(option: str, work: Work, x: Vector, c: Vector) -> ClientResult:
+    """SCAFFOLD's client, without steps in place."""
+    (c_i,) = work.kept_or(c)
+    eta_l, x_i = work.round.eta_l, x
+    for b in work.batches():
+        x_i = torch.add(x_i, work.gradient(x_i, b) + (c - c_i), alpha=-eta_l)
+    c_plus = work.full_gradient(x) if option == "I" else c_i - c + (x - x_i) / (work.steps * eta_l)
+    return ClientResult((x_i - x, c_plus - c_i), keeps=(c_plus,))
+
+
+def plain_prox_client(work: Work, x: Vector) -> ClientResult:
+    """FedProx's client with SGD and mu = 0.5, without steps in place."""
+    x_i = x
+    for b in work.batches():
+        g = work.gradient(x_i, b) + 0.5 * (x_i - x)
+        x_i = torch.add(x_i, g, alpha=-work.round.eta_l)
+    return ClientResult((x_i - x,))
+
+
+def with_client(problem: Problem, client: Any) -> Problem:
+    algorithm = problem.algorithm()._replace(client=client)
+    return replace(problem, algorithm=lambda: algorithm)
+
+
+@pytest.fixture
+def plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dense layers get their gradients from autograd."""
+    monkeypatch.setattr(worker, "self_updating_layers", lambda model: [])
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_in_place_sgd_equals_the_algorithm_to_the_bit(case: str) -> None:
+@pytest.mark.usefixtures("plain_layers")
+def test_steps_in_place_equal_plain_steps_to_the_bit(case: str) -> None:
     name, lr, settings = CASES[case]
     problem = task_problem(name, double=False, **settings)
-    with disabled(IN_PLACE_SGD):
-        expected = train_clients(Serial(), problem, _clients(case), lr)
-    with disabled(SELF_UPDATING_LAYERS):
-        actual = train_clients(Serial(), problem, _clients(case), lr)
+    expected = train_clients(Serial(), with_client(problem, plain_sgd_client), _clients(case), lr)
+    actual = train_clients(Serial(), problem, _clients(case), lr)
     assert_same(expected, actual, 0.0)
     assert float(actual[0][1][0].abs().max()) > 0
 
 
-def _assert_same_scaffold(problem: Problem, client: int, lr: float) -> None:
-    """Compare the in-place client with the algorithm's, without and with a kept c_i."""
+def assert_same_scaffold(problem: Problem, option: str, client: int, lr: float) -> None:
+    """Compare SCAFFOLD's client with the plain one, without and with a kept c_i."""
+    problem = replace(problem, algorithm=lambda: scaffold(option=option))  # type: ignore[arg-type]
     x = initial_vector(problem)
     c, c_i = (torch.linspace(-high, high, len(x)) for high in (0.01, 0.02))
     results = []
-    for paths in ((IN_PLACE_SCAFFOLD,), ()):
-        with disabled(*paths):
-            worker = Worker(problem, problem.federation(), ())
-        assert (worker._client == worker._scaffold_in_place) == (not paths)
+    for one in (with_client(problem, partial(plain_scaffold_client, option)), problem):
+        trainer = Worker(one, one.federation(), ())
         job = ClientJob(Round(1, lr, 1.0, 2, 40), client)
-        results += [worker.run(job, (x, c), kept) for kept in (None, (c_i,))]
+        results += [trainer.run(job, (x, c), kept) for kept in (None, (c_i,))]
     assert all(report.finite for report, _ in results)  # vectors that are not finite are not compared
     assert_same(results[:2], results[2:], 0.0)
     assert not torch.equal(results[2][1][0], results[3][1][0])  # c - c_i changes the steps
@@ -94,11 +125,18 @@ def _assert_same_scaffold(problem: Problem, client: int, lr: float) -> None:
 
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize("case", CASES)
-def test_in_place_scaffold_equals_the_algorithm_to_the_bit(case: str, option: str) -> None:
+def test_scaffold_equals_plain_steps_to_the_bit(case: str, option: str) -> None:
     name, lr, settings = CASES[case]
     problem = task_problem(name, "scaffold", double=False, **settings)
-    problem = replace(problem, algorithm=lambda: scaffold(option=option))  # type: ignore[arg-type]
-    _assert_same_scaffold(problem, _clients(case)[0], lr)
+    assert_same_scaffold(problem, option, _clients(case)[0], lr)
+
+
+def test_fedprox_equals_plain_steps_to_the_bit() -> None:
+    problem = build_problem(
+        small.SMALL, resolve(small.SMALL, "fedprox", small.SETTINGS | {"client.mu": 0.5, "client.epochs": 2})
+    )
+    expected = train_clients(Serial(), with_client(problem, plain_prox_client), range(4), 0.1)
+    assert_same(expected, train_clients(Serial(), problem, range(4), 0.1), 0.0)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -106,8 +144,7 @@ def test_self_updating_layers_differ_only_by_rounding(case: str) -> None:
     name, lr, settings = CASES[case]
     problem = task_problem(name, double=False, **settings)
     actual = train_clients(Serial(), problem, _clients(case), lr)
-    with disabled(IN_PLACE_SGD):
-        expected = train_clients(Serial(), problem, _clients(case), lr)
+    expected = train_clients(Serial(), with_client(problem, plain_sgd_client), _clients(case), lr)
     assert_same(expected, actual, 3e-5)
 
 
@@ -127,19 +164,38 @@ class _UnusedParameters(nn.Module):
         return h + self.short(x) if len(x) < 8 else h
 
 
-def test_in_place_sgd_leaves_parameters_without_gradient_unchanged() -> None:
+def test_parameters_without_gradient_stay_unchanged() -> None:
     config = resolve(small.SMALL, "fedavg", small.SETTINGS | {"client.epochs": 2})
     problem = replace(build_problem(small.SMALL, config), model=_UnusedParameters)
     actual = train_clients(Serial(), problem, range(4), 0.5)
-    with disabled(IN_PLACE_SGD):
-        expected = train_clients(Serial(), problem, range(4), 0.5)
+    expected = train_clients(Serial(), with_client(problem, plain_sgd_client), range(4), 0.5)
     assert_same(expected, actual, 0.0)
 
 
-def test_in_place_scaffold_corrects_parameters_without_gradient() -> None:
+def test_scaffold_corrects_parameters_without_gradient() -> None:
     """Their gradient is zero, so the step is eta_l (c_i - c)."""
     config = resolve(small.SMALL, "scaffold", small.SETTINGS | {"client.epochs": 2})
-    _assert_same_scaffold(replace(build_problem(small.SMALL, config), model=_UnusedParameters), 0, 0.5)
+    problem = replace(build_problem(small.SMALL, config), model=_UnusedParameters)
+    assert_same_scaffold(problem, "II", 0, 0.5)
+
+
+def test_descend_overwrites_only_its_own_vectors() -> None:
+    """The received x, and a copy that the client makes before the first step, stay as they are."""
+    problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
+    seen: list[torch.Tensor] = []
+
+    def client(work: Work, x: Vector) -> ClientResult:
+        mine = x.clone()
+        x_i = mine
+        for b in work.batches():
+            x_i = work.descend(x_i, b, 0.1)
+        seen.extend((x.clone(), mine.clone(), x_i.clone()))
+        return ClientResult((work.delta(x_i, x),))
+
+    ((_, (delta,)),) = train_clients(Serial(), with_client(problem, client), [0], 0.1)
+    x, mine, x_i = seen
+    assert torch.equal(x, initial_vector(problem)) and torch.equal(x, mine)
+    assert torch.equal(x_i - x, delta) and float(delta.abs().max()) > 0
 
 
 class _OwnClient(FedOptClient):
@@ -150,27 +206,23 @@ class _OwnScaffoldClient(ScaffoldClient):
     """A subclass, which can compute anything."""
 
 
-def test_only_the_client_of_algorithm_1_with_sgd_is_replaced() -> None:
+def test_declarations_belong_to_exactly_one_client() -> None:
     def own_client(work: Work, x: Vector) -> ClientResult:
         raise AssertionError("never called")
 
-    problem = build_problem(small.SMALL, resolve(small.SMALL, "fedavg", small.SETTINGS))
     halved = sgd()._replace(update=lambda x, delta, eta, t, state: (x + eta / 2 * delta, state))
-    algorithm = fedopt_algorithm(sgd(), sgd())
-
-    def applies(algorithm: Algorithm) -> bool:
-        return IN_PLACE_SGD.applies(algorithm, problem, nn.Linear(1, 1))
-
-    assert applies(algorithm) and applies(fedopt_algorithm(sgd(), adam()))
-    assert not applies(fedopt_algorithm(halved, sgd()))
-    for client in (own_client, _OwnClient(sgd()), FedProxClient(sgd(), 0.0)):
-        assert not applies(algorithm._replace(client=client))
-
-
-def test_only_the_client_of_scaffold_is_replaced() -> None:
-    assert IN_PLACE_SCAFFOLD.applies(scaffold()) and IN_PLACE_SCAFFOLD.applies(scaffold(option="I"))
-    assert not IN_PLACE_SCAFFOLD.applies(scaffold()._replace(client=_OwnScaffoldClient("II")))
-    assert not IN_PLACE_SCAFFOLD.applies(fedopt_algorithm(sgd(), sgd()))
+    declared = {
+        FedOptClient(sgd()): (True, True),
+        FedOptClient(adam()): (True, True),
+        FedProxClient(sgd(), 0.1): (True, True),
+        ScaffoldClient("II"): (True, False),
+        FedOptClient(halved): (False, False),
+        _OwnClient(sgd()): (False, False),
+        _OwnScaffoldClient("II"): (False, False),
+        own_client: (False, False),
+    }
+    for client, expected in declared.items():
+        assert (declares(client, "coordinate_wise"), declares(client, "sparse")) == expected
 
 
 SO_LR = TASKS["so_lr"]
@@ -207,7 +259,7 @@ def test_sparse_rows_from_worker_processes_equal_dense_rows(algorithm: str, pool
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_updates_in_place_do_not_change_earlier_vectors(workers: int, pool: Pool) -> None:
-    """FedAvg's server writes sparse rows into x. This must not change x_0 or vectors of a callback."""
+    """Rounds must not change x_0 or the vectors that a callback has received."""
     config = resolve(SO_LR, "fedavg", SMALL)
     problem = build_problem(SO_LR, config)
     executor = pool(workers) if workers else Serial()
@@ -298,21 +350,6 @@ def decaying_client(work: Work, x: torch.Tensor) -> ClientResult:
     for batch in work.batches():
         work.gradient(x, batch)
     return ClientResult((-0.1 * x,))
-
-
-def test_sparse_server_update_overwrites_x_and_equals_dense_update() -> None:
-    config = resolve(SO_LR, "fedavg", SMALL)
-    problem = build_problem(SO_LR, config)
-    algorithm, executor = problem.algorithm(), Serial()
-    executor.load(problem, problem.federation(), ())
-    setup = TrainingSetup(algorithm, executor, problem.federation().train, uniform, 4, 0, MemoryTable())
-    x = initial_vector(problem)
-    with disabled(SERVER_ON_SPARSE_ROWS):
-        expected, _ = run_round(setup, algorithm.init(x), 0, 0.1, 1.0)
-    state = algorithm.init(x.clone())
-    after, _ = run_round(setup, state, 0, 0.1, 1.0)
-    assert after.x is state.x
-    assert torch.equal(after.x, expected.x) and not torch.equal(after.x, x)
 
 
 def squared_kernel(model: nn.Module) -> torch.Tensor:
@@ -410,17 +447,4 @@ def test_wrapped_optimizer_is_not_an_optimizer_of_the_package() -> None:
 
     for optimizer, expected in ((plain, True), (plain._replace(update=wrapped), False)):
         algorithm = fedopt_algorithm(optimizer, sgd())
-        assert CLIENT_ON_SPARSE_ROWS.applies(algorithm, problem, TagRegression()) is expected
-
-
-def test_registry_has_unique_names_and_conditions() -> None:
-    assert len({path.name for path in FAST_PATHS}) == len(FAST_PATHS) == 7
-    assert all(path.exact_if.endswith(".") and "\n" not in path.exact_if for path in FAST_PATHS)
-
-
-def test_disabled_paths_are_enabled_again() -> None:
-    algorithm = fedopt_algorithm(sgd(), sgd())
-    with pytest.raises(ZeroDivisionError), disabled(SERVER_ON_SPARSE_ROWS):
-        assert not SERVER_ON_SPARSE_ROWS.applies(algorithm)
-        raise ZeroDivisionError
-    assert SERVER_ON_SPARSE_ROWS.applies(algorithm)
+        assert trains_sparse_rows(algorithm, problem, TagRegression()) is expected

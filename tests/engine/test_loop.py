@@ -8,7 +8,7 @@ import pytest
 import small
 
 from fedopt.algorithms.schedules import constant
-from fedopt.engine.loop import TrainingPlan, start, train
+from fedopt.engine.loop import Step, TrainingPlan, drive, start, train
 
 
 def resident_bytes() -> int:
@@ -22,8 +22,12 @@ def test_memory_does_not_grow_with_the_number_of_rounds():
     made, x = small.setup(settings=settings, cohort=4)
     assert 200 * 4 * len(x) > 40e6
     plan = TrainingPlan(250, constant(0.1), constant(1.0), 40, 10, 10, 5)
-    for step in train(made, plan, start(made.algorithm.init(x), plan)):
-        if step.position.round == 50:
-            before = resident_bytes()
-    assert step.position.round == 250
-    assert resident_bytes() - before < 8e6
+    memory: dict[int, int] = {}
+
+    def observe(step: Step) -> bool:
+        if step.position.round in (50, 250):
+            memory[step.position.round] = resident_bytes()
+        return False
+
+    drive(train(made, plan, start(made.algorithm.init(x), plan), observe), made.executor)
+    assert memory[250] - memory[50] < 8e6

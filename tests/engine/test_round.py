@@ -13,6 +13,7 @@ import small
 import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose
+from small import run_round
 from splits import from_arrays
 from torch import nn
 
@@ -20,8 +21,8 @@ from fedopt.algorithms import Algorithm, ClientResult, Optimizer, Round, fedopt,
 from fedopt.engine.client import ClientWork
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.loop import TrainingSetup
 from fedopt.engine.problem import LocalWork
-from fedopt.engine.round import TrainingSetup, run_round
 from fedopt.engine.sampling import as_run, uniform
 from fedopt.engine.worker import ClientJob
 from fedopt.errors import ModelError

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import small
 import torch
+from small import run_round
 from splits import from_arrays
 
 from fedopt import rng
@@ -21,7 +22,7 @@ from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.initial_model import initial_vector
-from fedopt.engine.round import TrainingSetup, run_round
+from fedopt.engine.loop import TrainingSetup
 from fedopt.engine.sampling import uniform
 from fedopt.engine.torch_state import seeded
 from fedopt.engine.worker import ClientJob

@@ -22,12 +22,14 @@ from torch import Tensor, nn
 from fedopt import rng
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Arrays, Federation, Split
+from fedopt.engine import loop
+from fedopt.engine.aggregate import RoundReport
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
 from fedopt.engine.initial_model import initial_vector
+from fedopt.engine.loop import TrainingSetup
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import TrainingSetup
 from fedopt.engine.sampling import uniform
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
@@ -127,6 +129,11 @@ def setup(
     table = MemoryTable()
     training = TrainingSetup(built.algorithm(), executor, data.train, uniform, cohort, config.seed, table)
     return training, initial_vector(built)
+
+
+def run_round(setup: TrainingSetup, state: Any, t: int, eta_l: float, eta: float) -> tuple[Any, RoundReport]:
+    """Run round t of Algorithm 1."""
+    return loop.drive(loop.run_round(setup, state, t, eta_l, eta), setup.executor)
 
 
 # Every algorithm, and options that change the vectors that are sent.

@@ -70,6 +70,13 @@ class Toy:
     def gradient(self, x: Vector, batch: Batch) -> Vector:
         return batch.H @ x - batch.h
 
+    def descend(self, x_i: Vector, batch: Batch, eta_l: float, add: Vector | None = None) -> Vector:
+        g = self.gradient(x_i, batch)
+        return torch.add(x_i, -(g if add is None else g + add), alpha=eta_l)
+
+    def delta(self, x_i: Vector, x: Vector) -> Vector:
+        return x_i - x
+
     def full_gradient(self, x: Vector) -> Vector:
         return torch.stack([self.gradient(x, b) for b in self.data]).mean(dim=0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from fedopt.api.tuning import TuningResult
 from fedopt.engine.loop import Step
 from fedopt.errors import Diverged, UnknownName
 from fedopt.runs import lockstep
+from fedopt.runs.recorder import RunRecorder
 from fedopt.runs.records import read_run
 from fedopt.tuning.stacks import form_stacks
 from fedopt.tuning.trials import Trial, WorkItem, make_trial
@@ -68,13 +68,6 @@ def run_alone(trial: Trial, out: Path) -> dict[str, Any]:
     except Diverged:
         pass
     return numbers(out)
-
-
-@pytest.fixture
-def every_round(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Write the checkpoint of a stack after every round."""
-    monkeypatch.setattr(lockstep, "CHECKPOINT_SECONDS", 0.0)
-    yield
 
 
 @pytest.mark.parametrize("algorithm", ["fedadam", "scaffold"])
@@ -143,51 +136,36 @@ class Killed(BaseException):
 
 
 def kill_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """End the next sweep after this number of rounds of all trials together."""
-    original = lockstep._Stack._record
+    """End the next sweep after this number of steps of all trials together."""
+    original = RunRecorder.add
     done: list[Step] = []
 
-    def record(stack: Any, member: Any, step: Step) -> None:
-        original(stack, member, step)
+    def add(recorder: RunRecorder, step: Step, seconds: float) -> None:
+        original(recorder, step, seconds)
         done.append(step)
         if len(done) == steps:
             raise Killed
 
-    monkeypatch.setattr(lockstep._Stack, "_record", record)
+    monkeypatch.setattr(RunRecorder, "add", add)
 
 
-def test_killed_sweep_continues_from_the_checkpoint_of_its_stack(
-    tmp_path: Path, every_round: None, monkeypatch: pytest.MonkeyPatch
+def test_killed_sweep_continues_from_the_checkpoints_of_its_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four trials: four evaluations, then rounds 1 to 3 of each, then a part of round 4."""
-    expected = {t.path.name: numbers(t.path) for t in trials(run_sweep(tmp_path / "whole"))}
+    monkeypatch.setattr(lockstep, "CHECKPOINT_SECONDS", 0.0)
+    config = SETTINGS | {"checkpoint.every": 1}
+    expected = {t.path.name: numbers(t.path) for t in trials(run_sweep(tmp_path / "whole", config=config))}
     with monkeypatch.context() as patched:
         kill_after(4 + 4 * 3 + 2, patched)
         with pytest.raises(Killed):
-            run_sweep(tmp_path / "sweep")
-    (file,) = (tmp_path / "sweep").glob("stack-*.safetensors")
-    assert not list((tmp_path / "sweep" / "trials").glob("*/checkpoints/*"))
-    result = run_sweep(tmp_path / "sweep")
-    assert not file.exists()
-    for trial in trials(result):
+            run_sweep(tmp_path / "sweep", config=config)
+    continued = []
+    for trial in trials(run_sweep(tmp_path / "sweep", config=config)):
         assert numbers(trial.path) == expected[trial.path.name]
         segments = json.loads((trial.path / "run.json").read_text())["segments"]
-        assert [segment["after_round"] for segment in segments] == [0, 3]
-
-
-def test_damaged_checkpoint_of_a_stack_is_reported_and_not_used(
-    tmp_path: Path, every_round: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-        kill_after(4 + 4 * 2, patched)
-        with pytest.raises(Killed):
-            run_sweep(tmp_path / "sweep")
-    (file,) = (tmp_path / "sweep").glob("stack-*.safetensors")
-    file.write_bytes(file.read_bytes()[:100])
-    result = run_sweep(tmp_path / "sweep")
-    expected = {t.path.name: numbers(t.path) for t in trials(run_sweep(tmp_path / "whole"))}
-    assert {t.path.name: numbers(t.path) for t in trials(result)} == expected
-    assert not file.exists()
+        continued.append([segment["after_round"] for segment in segments])
+    assert sorted(continued) == [[0, 3], [0, 3], [0, 4], [0, 4]]
 
 
 def test_halving_continues_stacked_trials(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ The server averages both, and B2 becomes the average of A2. Both directions tran
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -32,6 +32,7 @@ class AdaAlterClient:
     """A client that scales its steps by the accumulator that it received."""
 
     epsilon: float
+    coordinate_wise: ClassVar[bool] = True
 
     def __call__(self, work: Work, x: Vector, B2: Vector) -> ClientResult:
         x_i, A2 = x, B2

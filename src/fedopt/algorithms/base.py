@@ -7,9 +7,15 @@ The engine runs a round of any algorithm in the same way:
 An algorithm file therefore holds only mathematics, in the paper's symbols: `x` is the model, `eta` the server
 learning rate, `eta_l` the client learning rate, `delta` a model difference and `t` the round.
 
-The clients of this package use coordinate-wise operations only. The engine may therefore run one of them on
-several clients at once: a vector is then a stack (clients, d) with one row for each client, and `eta_l` and
-`steps` are columns (clients, 1).
+A client declares what the engine may rely on, as attributes of its class:
+
+    coordinate_wise   it uses coordinate-wise operations only. The engine may run it on several clients at
+                      once: a vector is then a stack (clients, d) with one row for each client, and `eta_l`
+                      and `steps` are columns (clients, 1).
+    sparse            a coordinate whose gradients are all zero keeps its value and changes no other one. The
+                      engine may leave such coordinates out.
+
+A subclass may compute something else, so it must repeat them.
 """
 
 from __future__ import annotations
@@ -52,6 +58,14 @@ class Work(Protocol):
         ...     for b in work.batches():
         ...         x_i = x_i - work.round.eta_l * work.gradient(x_i, b)
         ...     return fedopt.ClientResult((x_i - x,))
+
+        The same with steps in place, which take less time and memory:
+
+        >>> def client(work, x):
+        ...     x_i = x
+        ...     for b in work.batches():
+        ...         x_i = work.descend(x_i, b, work.round.eta_l)
+        ...     return fedopt.ClientResult((work.delta(x_i, x),))
     """
 
     @property
@@ -94,6 +108,34 @@ class Work(Protocol):
             The gradient, a vector like `x`.
         """
 
+    def descend(self, x_i: Vector, batch: Any, eta_l: float, add: Vector | None = None) -> Vector:
+        """Take a step of SGD: return x_i - eta_l (g + add), where g is the gradient of f_i(x_i; b).
+
+        It is faster than `gradient`, because the step is taken in place, parameter by parameter. Use only the
+        returned vector afterwards: `descend` overwrites vectors that it has returned before. It never
+        overwrites one that the client has received or made.
+
+        Args:
+            x_i: all trainable parameters as one vector.
+            batch: a batch of `batches`.
+            eta_l: the client learning rate.
+            add: a vector that is added to the gradient.
+
+        Returns:
+            The next x_i.
+        """
+
+    def delta(self, x_i: Vector, x: Vector) -> Vector:
+        """Return x_i - x. It overwrites x_i if `descend` returned it, which saves a copy.
+
+        Args:
+            x_i: the result of the local steps.
+            x: the vector that the client received.
+
+        Returns:
+            Delta_i.
+        """
+
     def full_gradient(self, x: Vector) -> Vector:
         """Return the mean of the gradients of f_i(x; b) over all b in B_i.
 
@@ -115,6 +157,12 @@ class ClientResult(NamedTuple):
 
     returns: tuple[Vector, ...]
     keeps: tuple[Vector, ...] = ()
+
+
+def declares(client: Callable[..., ClientResult], name: str) -> bool:
+    """Return whether a client itself, or its class itself, declares the attribute `name` as true."""
+    own = name in vars(type(client)) or name in getattr(client, "__dict__", {})
+    return own and bool(getattr(client, name))
 
 
 class Algorithm(NamedTuple):

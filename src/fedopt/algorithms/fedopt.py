@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
-from fedopt.algorithms.optimizers import Optimizer, apply_update
+from fedopt.algorithms.optimizers import Optimizer, apply_update, is_coordinate_wise, local_step
 
 
 class FedOptState(NamedTuple):
@@ -30,9 +30,15 @@ class FedOptClient:
         eta_l = work.round.eta_l
         x_i, s = x, self.optimizer.init(x)  # x_i^t = x_t
         for k, b in enumerate(work.batches()):  # for e = 1..E, for b in B_i
-            g = work.gradient(x_i, b)  # g_i^t
-            x_i, s = apply_update(self.optimizer, x_i, -g, eta_l, k, s)  # CLIENTOPT(x_i^t, g_i^t, eta_l, t)
-        return ClientResult((x_i - x,))  # Delta_i^t
+            # x_i^t = CLIENTOPT(x_i^t, g_i^t, eta_l, t)
+            x_i, s = local_step(work, self.optimizer, x_i, b, eta_l, k, s)
+        return ClientResult((work.delta(x_i, x),))  # Delta_i^t
+
+    @property
+    def coordinate_wise(self) -> bool:
+        return is_coordinate_wise(self.optimizer)
+
+    sparse = coordinate_wise
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer, apply_update
+from fedopt.algorithms.optimizers import Optimizer, is_coordinate_wise, local_step
 from fedopt.algorithms.options import NonNegative
 
 
@@ -21,9 +21,14 @@ class FedProxClient:
         eta_l = work.round.eta_l
         x_i, s = x, self.optimizer.init(x)
         for k, b in enumerate(work.batches()):
-            g = work.gradient(x_i, b) + self.mu * (x_i - x)
-            x_i, s = apply_update(self.optimizer, x_i, -g, eta_l, k, s)
-        return ClientResult((x_i - x,))
+            x_i, s = local_step(work, self.optimizer, x_i, b, eta_l, k, s, add=self.mu * (x_i - x))
+        return ClientResult((work.delta(x_i, x),))
+
+    @property
+    def coordinate_wise(self) -> bool:
+        return is_coordinate_wise(self.optimizer)
+
+    sparse = coordinate_wise
 
 
 def fedprox(client: Optimizer, server: Optimizer, *, mu: NonNegative = 0.01) -> Algorithm:

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from fedopt.algorithms.base import Algorithm, ClientResult, Round, Vector, Work
 from fedopt.algorithms.fedopt import fedopt
-from fedopt.algorithms.optimizers import Optimizer, apply_update, sgd, step
+from fedopt.algorithms.optimizers import Optimizer, apply_update, is_coordinate_wise, sgd, step
 
 
 class LookaheadState(NamedTuple):
@@ -35,6 +35,10 @@ class LookaheadClient:
             g = work.gradient(x_i, b)
             x_i, s = apply_update(self.optimizer, x_i, -g, work.round.eta_l, k, s)
         return ClientResult((x_i - x, s.v))
+
+    @property
+    def coordinate_wise(self) -> bool:
+        return is_coordinate_wise(self.optimizer)
 
 
 def lookahead(client: Optimizer, *, state: Literal["reset", "average"] = "reset") -> Algorithm:

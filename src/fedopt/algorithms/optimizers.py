@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import Vector, Work
 from fedopt.algorithms.options import Fraction
 from fedopt.errors import ModelError
 
@@ -60,6 +60,29 @@ def apply_update(
     )
 
 
+def local_step(
+    work: Work,
+    optimizer: Optimizer,
+    x_i: Vector,
+    b: Any,
+    eta_l: float,
+    k: int,
+    s: OptState,
+    add: Vector | None = None,
+) -> tuple[Vector, OptState]:
+    """Return CLIENTOPT(x_i, g + add, eta_l, k) and its state, where g is the gradient of f_i(x_i; b)."""
+    if optimizer == _SGD:
+        return work.descend(x_i, b, eta_l, add), s
+    g = work.gradient(x_i, b)
+    return apply_update(optimizer, x_i, -(g if add is None else g + add), eta_l, k, s)
+
+
+def is_coordinate_wise(optimizer: Optimizer) -> bool:
+    """Return whether an optimizer is one of this package. A user's optimizer may use all coordinates."""
+    modules = [getattr(f, "__globals__", {}).get("__name__", "") for f in (optimizer.update, optimizer.init)]
+    return all(module.startswith("fedopt.algorithms.") for module in modules)
+
+
 def step(x: Vector, delta: Vector, eta: float) -> Vector:
     """Return x + eta delta. All algorithms call this function, so equal steps are equal to the bit.
 
@@ -85,7 +108,10 @@ def sgd() -> Optimizer:
         >>> x
         tensor([1.])
     """
-    return Optimizer(_sgd_update)
+    return _SGD
+
+
+_SGD = Optimizer(_sgd_update)
 
 
 class Momentum(NamedTuple):

@@ -7,7 +7,7 @@ full-batch step with option II, c_i+ equals the gradient for any c and c_i.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -27,6 +27,7 @@ class ScaffoldClient:
     """A client that corrects its gradients by c - c_i. It keeps c_i."""
 
     option: Literal["I", "II"]
+    coordinate_wise: ClassVar[bool] = True
 
     def __call__(self, work: Work, x: Vector, c: Vector) -> ClientResult:
         eta_l = work.round.eta_l
@@ -34,16 +35,13 @@ class ScaffoldClient:
         correction = c - c_i  # exactly zero in a client's first round
         x_i = x
         for b in work.batches():  # for e = 1..E, for b in B_i
-            g = work.gradient(x_i, b)
-            x_i = step(x_i, -(g + correction), eta_l)  # x_i = x_i - eta_l (g_i - c_i + c)
-        c_plus = self.control_variate(work, x, x_i, c, c_i)
-        return ClientResult((x_i - x, c_plus - c_i), keeps=(c_plus,))  # Delta x_i, Delta c_i; c_i = c_i+
-
-    def control_variate(self, work: Work, x: Vector, x_i: Vector, c: Vector, c_i: Vector) -> Vector:
-        """Return c_i+."""
+            x_i = work.descend(x_i, b, eta_l, add=correction)  # x_i = x_i - eta_l (g_i - c_i + c)
         if self.option == "I":
-            return work.full_gradient(x)
-        return c_i - c + (x - x_i) / (work.steps * work.round.eta_l)  # work.steps = E |B_i|
+            c_plus = work.full_gradient(x)
+        else:
+            c_plus = c_i - c + (x - x_i) / (work.steps * eta_l)  # work.steps = E |B_i|
+        # Delta x_i, Delta c_i; c_i = c_i+
+        return ClientResult((work.delta(x_i, x), c_plus - c_i), keeps=(c_plus,))
 
 
 def scaffold(*, option: Literal["I", "II"] = "II") -> Algorithm:

@@ -13,8 +13,7 @@ from fedopt.bench.worker_times import WorkerTimes, read_times, with_timing
 from fedopt.bench.workload import SEED, BenchmarkWorkload
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors import ExecutorOptions, open_executor
-from fedopt.engine.round import TrainingSetup, run_round
-from fedopt.engine.torch_state import single_thread
+from fedopt.engine.loop import TrainingSetup, drive, run_round
 from fedopt.errors import Diverged
 
 
@@ -61,7 +60,7 @@ class EngineRounds:
                 seed=SEED,
                 table=MemoryTable(),
             )
-            self._state = algorithm.init(self._executor.share(workload.x))
+            self._state = algorithm.init(workload.x)
             self._t = 0
             processes = [os.getpid(), *getattr(self._executor, "pids", ())]
             with PeakMemory(os.getpid(), only=processes) as peak:
@@ -74,10 +73,10 @@ class EngineRounds:
 
     def run_round(self) -> TimedRound:
         """Run the next round from the current state."""
-        with single_thread():
-            start = time.perf_counter()
-            self._state, report = run_round(self._setup, self._state, self._t, self._workload.client_lr, 1.0)
-            seconds = time.perf_counter() - start
+        loop = run_round(self._setup, self._state, self._t, self._workload.client_lr, 1.0)
+        start = time.perf_counter()
+        self._state, report = drive(loop, self._executor)
+        seconds = time.perf_counter() - start
         if report.clients != len(self._workload.examples):
             raise Diverged(
                 f"{self._workload.name}: only {report.clients} of {len(self._workload.examples)} clients "

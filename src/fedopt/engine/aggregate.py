@@ -1,4 +1,4 @@
-"""The weighted mean of the vectors that clients return, summed in a fixed order.
+"""Aggregate the cohort of a round: the weighted mean of the returned vectors, and the round's statistics.
 
 Floating-point addition is not associative, so the order of summation is part of the result. Clients are added
 in cohort order within blocks, and blocks are added in order. The order does not depend on the number of
@@ -8,13 +8,16 @@ workers, and a worker can send one sum per block.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import Algorithm, State, Vector
+from fedopt.data import Split
+from fedopt.engine.running_statistics import NAME as STATISTICS
+from fedopt.engine.worker import ClientReport
 from fedopt.models.sparse_rows import SparseRows
 
 BLOCK = 8  # clients of a block, unless an executor trains other blocks
@@ -107,25 +110,78 @@ class BlockedMean:
 
     def value(self) -> tuple[Vector, ...] | None:
         """Return the means as full vectors, or None without any client. Call it once, at the end."""
-        sparse = self.sparse_value()
-        if sparse is None:
-            return self._means() if self.count else None
-        rows, means = sparse
+        if not self.count:
+            return None
+        means, rows = tuple(v.div_(self.weight) for v in self._total.vectors()), self._total.rows()
+        if rows is None:
+            return means
         full = tuple(torch.zeros(rows.full_size) for _ in means)
         for vector, mean in zip(full, means, strict=True):
             rows.put(vector, mean)
         return full
 
-    def sparse_value(self) -> tuple[SparseRows, tuple[Vector, ...]] | None:
-        """Return the rows of all clients together and the means with these rows; None for full vectors.
 
-        Call it at most once, at the end.
-        """
-        rows = self._total.rows()
-        return None if rows is None else (rows, self._means())
+class RoundReport(NamedTuple):
+    """Statistics of one round.
 
-    def _means(self) -> tuple[Vector, ...]:
-        return tuple(v.div_(self.weight) for v in self._total.vectors())
+    Attributes:
+        loss: mean train loss of the cohort during its local work; None without a finite client.
+        clients: number of clients in the mean.
+        rejected: clients that were left out because their loss or update was not finite.
+        skipped: number of clients with fewer examples than one batch, if short batches are dropped.
+        examples: number of processed examples.
+        bytes_down: number of bytes sent to clients.
+        bytes_up: number of bytes sent to the server.
+    """
+
+    loss: float | None
+    clients: int
+    rejected: tuple[str, ...]
+    skipped: int
+    examples: int
+    bytes_down: int
+    bytes_up: int
+
+
+class Tally:
+    """Counts the clients and losses of a round while it runs."""
+
+    def __init__(self, clients: Split) -> None:
+        self._clients = clients
+        self._accepted: list[str] = []
+        self._rejected: list[str] = []
+        self._loss, self._examples = 0.0, 0
+
+    def add(self, client: ClientReport) -> None:
+        """Record a client. It is part of the mean if it had a batch and is finite."""
+        if not client.steps:
+            return
+        name = self._clients.ids[client.client]
+        if not client.finite:
+            self._rejected.append(name)
+            return
+        self._accepted.append(name)
+        self._loss, self._examples = self._loss + client.loss, self._examples + client.examples
+
+    def reject_all(self) -> None:
+        self._accepted, self._rejected = [], [*self._accepted, *self._rejected]
+
+    def report(self, algorithm: Algorithm, cohort: int, state: State) -> RoundReport:
+        lengths = {STATISTICS: len(state.running_statistics)} if STATISTICS in algorithm.returns else {}
+        down, up = (
+            sum(lengths.get(name, len(state.x)) for name in names)
+            for names in (algorithm.sends, algorithm.returns)
+        )
+        accepted, rejected = len(self._accepted), len(self._rejected)
+        return RoundReport(
+            loss=self._loss / self._examples if accepted and self._examples else None,
+            clients=accepted,
+            rejected=tuple(self._rejected),
+            skipped=cohort - accepted - rejected,
+            examples=self._examples,
+            bytes_down=4 * down * cohort,
+            bytes_up=4 * up * (accepted + rejected),
+        )
 
 
 class _DenseSum:

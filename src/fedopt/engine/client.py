@@ -57,6 +57,7 @@ class ClientWork:
         kept: tuple[Vector, ...] | None,
         rows: SparseRows | None = None,
         output: Vector | None = None,
+        layers: Sequence[SelfUpdating] = (),
     ) -> None:
         self.round = round
         self.kept = kept
@@ -66,7 +67,12 @@ class ClientWork:
         self._flat = flat
         self._rows = rows  # the rows of the model that this client trains; None: all of them
         self._arrays = arrays
+        self.received: Vector | None = None  # x as the client receives it
         self._client = client
+        self._layers = layers  # those that `descend` may update in the backward pass
+        self._own: Vector | None = None  # the vector that `descend` overwrites
+        self._bound: Vector | None = None  # the vector whose views the parameters are
+        self._added: tuple[Vector, list[Tensor]] | None = None
         self._losses: list[tuple[int, Tensor]] = []  # converted at the end: .item() would synchronise
         self._full_losses: list[tuple[int, Tensor]] = []  # of the last full gradient
 
@@ -89,33 +95,42 @@ class ClientWork:
 
     def gradient(self, x: Vector, batch: Batch) -> Vector:
         """Return the gradient of the objective at `x` as a flat vector, and record the loss."""
-        self._flat.bind(x, self._rows)
+        self._bind(x)
         gradients = self._differentiate(batch, materialize_grads=True)
         return torch.cat([g.reshape(-1) for g in gradients])
 
-    def sgd_in_place(self, x_i: Vector, layers: Sequence[SelfUpdating] = ()) -> None:
-        """Run SGD over all batches in place on `x_i`; `layers` update themselves in the backward pass."""
-        eta_l = self.round.eta_l
+    def descend(self, x_i: Vector, batch: Batch, eta_l: float, add: Vector | None = None) -> Vector:
+        """Take a step of SGD in place, on a copy of `x_i` in the first step."""
+        if x_i is not self._own:
+            x_i = self._own = x_i.clone() if self.output is None else self.output[: len(x_i)].copy_(x_i)
+        self._bind(x_i)
+        layers = self._layers if add is None else ()
         with updating_in_backward(layers, eta_l):
-            for gradients in self._gradients(x_i, updates_itself=bool(layers)):
-                with torch.no_grad():
-                    for p, g in zip(self._flat.parameters, gradients, strict=True):
-                        if g is not None:
-                            p.add_(g, alpha=-eta_l)
+            gradients = self._differentiate(batch, updates_itself=bool(layers), allow_unused=True)
+        with torch.no_grad():
+            if add is None:
+                for p, g in zip(self._flat.parameters, gradients, strict=True):
+                    if g is not None:
+                        p.add_(g, alpha=-eta_l)
+            else:
+                for p, g, part in zip(self._flat.parameters, gradients, self._split(add), strict=True):
+                    p.add_(part if g is None else g + part, alpha=-eta_l)
+        return x_i
 
-    def corrected_sgd_in_place(self, x_i: Vector, correction: Vector) -> None:
-        """Run SGD over all batches in place on `x_i`, with `correction` added to each gradient."""
-        parts = self._flat.split(correction, self._rows)
-        for gradients in self._gradients(x_i):
-            with torch.no_grad():
-                for p, g, part in zip(self._flat.parameters, gradients, parts, strict=True):
-                    p.add_(part if g is None else g + part, alpha=-self.round.eta_l)
+    def delta(self, x_i: Vector, x: Vector) -> Vector:
+        return x_i.sub_(x) if x_i is self._own else x_i - x
 
-    def _gradients(self, x_i: Vector, updates_itself: bool = False) -> Iterator[tuple[Tensor | None, ...]]:
-        """Yield the gradients of each batch. The parameters are views of `x_i`, which the caller updates."""
-        self._flat.bind(x_i, self._rows)
-        for batch in self.batches():
-            yield self._differentiate(batch, updates_itself, allow_unused=True)
+    def _bind(self, x: Vector) -> None:
+        if x is not self._bound:
+            # A copy of the received vector: a model that changes its parameters must not change x itself.
+            self._flat.bind(x.clone() if x is self.received else x, self._rows)
+            self._bound = x
+
+    def _split(self, add: Vector) -> list[Tensor]:
+        """Return views of `add`, one for each parameter. All steps usually add the same vector."""
+        if self._added is None or add is not self._added[0]:
+            self._added = add, self._flat.split(add, self._rows)
+        return self._added[1]
 
     def _differentiate(self, batch: Batch, updates_itself: bool = False, **options: Any) -> Any:
         """Return the gradient of each parameter. Refuse a model that changes a parameter on its own."""

@@ -1,24 +1,39 @@
-"""The training loop: rounds and evaluations. It writes no files; its caller does."""
+"""The training loop of any federated algorithm, as in Algorithm 1: start reading here.
+
+seed, t -> cohort -> each client's batches -> algorithm.client -> (delta_i, n_i, kept vectors)
+        -> weighted mean Delta_t -> algorithm.server -> x_{t+1} -> evaluation -> step
+
+The loop is a generator: it yields the clients of a round and receives them trained. A driver connects it to
+an executor. `drive` runs one loop; another driver may train the clients of several loops together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from fedopt.algorithms import State
+from fedopt.algorithms import Algorithm, Round, State
 from fedopt.algorithms.schedules import Schedule
+from fedopt.algorithms.state import is_finite
+from fedopt.data import Split
+from fedopt.engine.aggregate import BlockedMean, RoundReport, Tally
+from fedopt.engine.client_state import ClientMemory
 from fedopt.engine.evaluate import evaluate_sample, is_evaluated
-from fedopt.engine.executors.base import BlockResult
-from fedopt.engine.fast_paths import SERVER_ON_SPARSE_ROWS
-from fedopt.engine.round import RoundJobs, RoundReport, TrainingSetup, begin_round, finish_round
+from fedopt.engine.executors.base import BlockResult, Executor, RoundJobs
 from fedopt.engine.running_statistics import running_statistics
-from fedopt.engine.torch_state import single_thread
+from fedopt.engine.sampling import Sampler, longest_first
+from fedopt.engine.server import call_server
+from fedopt.engine.torch_state import seeded, single_thread
+from fedopt.engine.worker import ClientJob
 from fedopt.errors import Diverged, RunError
 
 # A round whose mean loss exceeds this multiple of the initial model's loss, or of 1, does not train.
 DIVERGENCE_FACTOR = 1e6
+
+T = TypeVar("T")
+Loop = Generator[RoundJobs, Iterable[BlockResult], T]
 
 
 class Position(NamedTuple):
@@ -46,6 +61,19 @@ class Position(NamedTuple):
     def largest_loss(self) -> float:
         """The largest loss of a round that trains."""
         return inf if self.initial_loss is None else DIVERGENCE_FACTOR * max(1.0, self.initial_loss)
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The parts of training that are the same in every round."""
+
+    algorithm: Algorithm
+    executor: Executor
+    clients: Split
+    sampler: Sampler
+    cohort: int
+    seed: int
+    table: ClientMemory
 
 
 @dataclass(frozen=True)
@@ -90,72 +118,81 @@ def start(state: State, plan: TrainingPlan) -> Position:
     return Position(0, state, plan.client_rate.init, plan.server_rate.init)
 
 
-def train(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Generator[Step, None, None]:
-    """Yield the rounds from `position` on as steps. Raise an error when the run no longer trains.
-
-    The vectors of a step are valid until the next step.
-    """
+def drive(loop: Loop[T], executor: Executor) -> T:
+    """Run a loop to its end on an executor, and return its result."""
     with single_thread():
-        if SERVER_ON_SPARSE_ROWS.applies(setup.algorithm):  # rounds overwrite this copy of x
-            x = setup.executor.share(position.state.x)
-            position = position._replace(state=position.state._replace(x=x))
-        if position.round == 0:
-            step = first_step(setup, plan, position)
-            position = step.position
-            yield step
-        while position.round < plan.rounds:
-            work = next_jobs(setup, plan, position)
-            blocks = setup.executor.train(work.jobs, work.sent, setup.table.read)
-            step = next_step(setup, plan, position, work, blocks)
-            position = step.position
-            yield step
-            check_progress(plan, step)
+        try:
+            jobs = next(loop)
+            while True:
+                jobs = loop.send(executor.train(jobs.jobs, jobs.sent, jobs.kept))
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
-def first_step(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> Step:
-    """Evaluate the initial model."""
-    evaluation = _evaluate(setup, plan, position)
-    if evaluation is not None and isfinite(evaluation["loss"]):
-        position = position._replace(initial_loss=evaluation["loss"])
-    return Step(position, None, None, evaluation)
+def train(
+    setup: TrainingSetup, plan: TrainingPlan, position: Position, observe: Callable[[Step], bool]
+) -> Loop[None]:
+    """Run the rounds from `position` on, until the plan ends or `observe` returns True.
+
+    Raise an error when the run no longer trains.
+    """
+    if position.round == 0:
+        evaluation = _evaluate(setup, plan, position)
+        if evaluation is not None and isfinite(evaluation["loss"]):
+            position = position._replace(initial_loss=evaluation["loss"])
+        if observe(Step(position, None, None, evaluation)):
+            return
+    while position.round < plan.rounds:
+        t = position.round
+        eta_l = plan.client_rate.rate(t, position.client_schedule)
+        eta = plan.server_rate.rate(t, position.server_schedule)
+        state, report = yield from run_round(setup, position.state, t, eta_l, eta)
+        loss = report.loss if report.loss is not None else float("nan")
+        is_sound = isfinite(loss) and loss <= position.largest_loss
+        trained = report.clients > 0 and (report.loss is None or is_sound)
+        position = position._replace(
+            round=t + 1,
+            state=state,
+            client_schedule=plan.client_rate.observe(position.client_schedule, loss),
+            server_schedule=plan.server_rate.observe(position.server_schedule, loss),
+            bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
+            stalled=0 if trained else position.stalled + 1,
+        )
+        if observe(Step(position, report, (eta_l, eta), _evaluate(setup, plan, position))):
+            return
+        if position.stalled >= min(plan.patience, plan.rounds):
+            raise _stalled_error(position, report)
 
 
-def next_jobs(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> RoundJobs:
-    """Sample the clients of the next round."""
-    t = position.round
-    eta_l = plan.client_rate.rate(t, position.client_schedule)
-    eta = plan.server_rate.rate(t, position.server_schedule)
-    return begin_round(setup, position.state, t, eta_l, eta)
+def run_round(
+    setup: TrainingSetup, state: State, t: int, eta_l: float, eta: float
+) -> Loop[tuple[State, RoundReport]]:
+    """Run round t: x_t is in `state`, x_{t+1} in the returned state."""
+    algorithm, clients, population = setup.algorithm, setup.clients, len(setup.clients.ids)
+    cohort = setup.sampler(setup.seed, t, population, setup.cohort)  # Sample a subset S of clients
+    cohort = longest_first(cohort, clients.sizes)
+    round = Round(t, eta_l, eta, len(cohort), population)
+    jobs = [ClientJob(round, i) for i in cohort]
+    blocks = yield RoundJobs(setup.seed, jobs, algorithm.sent(state), setup.table.read)
 
+    mean, tally = BlockedMean(), Tally(clients)
+    for block in blocks:  # in cohort order
+        mean.add_block(block.total)  # Delta_t = sum_i n_i / n Delta_i
+        for report in block.reports:
+            tally.add(report)
+        for client, vectors in block.kept.items():
+            setup.table.write(t, client, vectors)
 
-def next_step(
-    setup: TrainingSetup,
-    plan: TrainingPlan,
-    position: Position,
-    work: RoundJobs,
-    blocks: Iterable[BlockResult],
-) -> Step:
-    """Finish a round whose clients are trained, and evaluate the new model if it is due."""
-    state, report = finish_round(setup, position.state, work, blocks)
-    loss = report.loss if report.loss is not None else float("nan")
-    is_sound = isfinite(loss) and loss <= position.largest_loss
-    trained = report.clients > 0 and (report.loss is None or is_sound)
-    position = position._replace(
-        round=position.round + 1,
-        state=state,
-        client_schedule=plan.client_rate.observe(position.client_schedule, loss),
-        server_schedule=plan.server_rate.observe(position.server_schedule, loss),
-        bytes_total=position.bytes_total + report.bytes_down + report.bytes_up,
-        stalled=0 if trained else position.stalled + 1,
-    )
-    rates = work.round.eta_l, work.round.eta
-    return Step(position, report, rates, _evaluate(setup, plan, position))
-
-
-def check_progress(plan: TrainingPlan, step: Step) -> None:
-    """Raise an error if too many rounds in a row did not train."""
-    if step.report is not None and step.position.stalled >= min(plan.patience, plan.rounds):
-        raise _stalled_error(step.position, step.report)
+    if mean.count:  # x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t)
+        with seeded(setup.seed, "server", t):
+            after = call_server(algorithm, state, mean.value() or (), round._replace(cohort=mean.count))
+        if is_finite(after):
+            state = after
+        else:  # the mean was finite, but the step was not: nothing changes
+            setup.table.discard(t)
+            tally.reject_all()
+    return state, tally.report(algorithm, len(jobs), state)
 
 
 def _evaluate(setup: TrainingSetup, plan: TrainingPlan, position: Position) -> dict[str, float] | None:

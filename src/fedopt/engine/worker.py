@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from math import isfinite
@@ -12,16 +12,10 @@ from typing import Any, NamedTuple
 import torch
 
 from fedopt.algorithms.base import ClientResult, Round, Vector
-from fedopt.algorithms.scaffold import ScaffoldClient
 from fedopt.algorithms.state import all_finite
 from fedopt.data import Arrays, Federation
 from fedopt.engine.client import ClientWork
-from fedopt.engine.fast_paths import (
-    CLIENT_ON_SPARSE_ROWS,
-    IN_PLACE_SCAFFOLD,
-    IN_PLACE_SGD,
-    SELF_UPDATING_LAYERS,
-)
+from fedopt.engine.fast_paths import trains_sparse_rows
 from fedopt.engine.hidden_state import check_passes
 from fedopt.engine.initial_model import build_module
 from fedopt.engine.mismatch import compare_examples
@@ -98,11 +92,6 @@ class ClientReport(NamedTuple):
 JobResult = ClientReport | EvaluationSums | tuple[EvaluationSums, ...]
 
 
-def _copy(x: Vector, output: Vector | None) -> Vector:
-    """Return a copy of x, in the buffer `output` if there is one."""
-    return x.clone() if output is None else output[: len(x)].copy_(x)
-
-
 class Worker:
     """Holds one model and the data of one problem, and runs jobs one after the other."""
 
@@ -114,37 +103,10 @@ class Worker:
         self.federation = federation
         self.algorithm = problem.algorithm()
         self.sample = sample
-        self._client = self._client_function()
-        self._is_checked = (
-            self.flat.parameters[0].device.type != "cpu"
-        )  # elsewhere, passes may differ in bits
+        self._layers = [] if problem.penalty is not None else self_updating_layers(self.flat.module)
+        # Elsewhere than on the CPU, equal passes may differ in bits.
+        self._is_checked = self.flat.parameters[0].device.type != "cpu"
         self._evaluation = 0  # the evaluation that the model is prepared for
-
-    def _client_function(self) -> Callable[..., ClientResult]:
-        """Return the algorithm's client, or a fast path with the same result."""
-        if IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module):
-            return self._sgd_in_place
-        if IN_PLACE_SCAFFOLD.applies(self.algorithm):
-            return self._scaffold_in_place
-        return self.algorithm.client
-
-    def _sgd_in_place(self, work: ClientWork, x: Vector) -> ClientResult:
-        """Run Algorithm 1's client with SGD on one copy of x. It allocates no vector in a step."""
-        module = self.flat.module
-        fast = SELF_UPDATING_LAYERS.applies(self.algorithm, self.problem, module)
-        x_i = _copy(x, work.output)
-        work.sgd_in_place(x_i, self_updating_layers(module) if fast else ())
-        return ClientResult((x_i.sub_(x),))  # Delta_i
-
-    def _scaffold_in_place(self, work: ClientWork, x: Vector, c: Vector) -> ClientResult:
-        """Run SCAFFOLD's client on one copy of x. A step allocates gradients and one layer's correction."""
-        client = self.algorithm.client
-        assert isinstance(client, ScaffoldClient)  # the condition of the fast path
-        (c_i,) = work.kept_or(c)
-        x_i = _copy(x, work.output)
-        work.corrected_sgd_in_place(x_i, c - c_i)
-        c_plus = client.control_variate(work, x, x_i, c, c_i)
-        return ClientResult((x_i.sub_(x), c_plus - c_i), keeps=(c_plus,))
 
     def run(
         self,
@@ -229,19 +191,20 @@ class Worker:
         self.check_model(job, sent[0])
         client = self.federation.train.ids[job.client]
         arrays, rows = self.client_data(job.client)
-        work = self.client_work(arrays, client, job.round, kept, rows, output)
+        work = ClientWork(
+            self.problem, self.flat, arrays, client, job.round, kept, rows, output, self._layers
+        )
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
             return ClientReport(job.client, 0.0, 0, 0, 0.0, True), ()
         if rows is not None:
             sent = tuple(rows.take(v) for v in sent)
-        elif self._client != self._sgd_in_place:  # which binds a copy of x
-            sent = (sent[0].clone(), *sent[1:])
+        work.received = sent[0]
         self.flat.train()
         self._evaluation = 0
         versions = [v._version for v in sent]
         profile = self.problem.profile("client", job.round.t)
         with seeded(self.problem.seed, "client", job.round.t, client), profile:
-            result = self._client(work, *sent)
+            result = self.algorithm.client(work, *sent)
         self._check_result(result, sent[0])
         if versions != [v._version for v in sent]:
             raise ModelError(
@@ -256,15 +219,12 @@ class Worker:
         finite = isfinite(loss) and all(map(all_finite, vectors))
         return ClientReport(job.client, work.weight(), work.steps, examples, loss, finite, rows), vectors
 
-    def client_work(self, *arguments: Any) -> ClientWork:
-        return ClientWork(self.problem, self.flat, *arguments)
-
     def client_data(self, client: int) -> tuple[Arrays, SparseRows | None]:
         """Return a client's examples and, if they are trained on sparse rows, these rows."""
         arrays = self.federation.train.client(client)
-        if not CLIENT_ON_SPARSE_ROWS.applies(self.algorithm, self.problem, self.flat.module):
+        if not trains_sparse_rows(self.algorithm, self.problem, self.flat.module):
             return arrays, None
-        assert self.problem.touched is not None  # a condition of the fast path
+        assert self.problem.touched is not None
         height, width = self.flat.shapes[0]
         rows, renumbered = self.problem.touched(arrays, height)
         return renumbered, SparseRows(torch.from_numpy(rows), height, width, self.flat.d - height * width)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,13 +46,13 @@ class Checkpoint(NamedTuple):
 
 def write(directory: Path, checkpoint: Checkpoint, keep: int) -> None:
     """Write a checkpoint and remove all but the newest `keep`."""
-    write_parts(directory, describe(checkpoint), flatten(checkpoint.position.state), keep, checkpoint.rows)
-
-
-def describe(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return everything but the vectors and the client rows, as JSON values."""
     position = checkpoint.position
-    return {
+    vectors = flatten(position.state)
+    files = {"state.safetensors": save({name: v.clone() for name, v in vectors.items()})}
+    if checkpoint.rows:
+        files["clients.json"] = json.dumps(checkpoint.rows, indent=0).encode()
+    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    fields: dict[str, Any] = {
         "round": position.round,
         "client_schedule": position.client_schedule,
         "server_schedule": position.server_schedule,
@@ -63,23 +63,10 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "metrics_sha256": checkpoint.metrics_sha256,
         "config_sha256": checkpoint.config_sha256,
         "seconds": checkpoint.seconds,
+        "files": checksums,
     }
-
-
-def write_parts(
-    directory: Path,
-    description: Mapping[str, Any],
-    vectors: Mapping[str, torch.Tensor],
-    keep: int,
-    rows: RowChecksums | None = None,
-) -> None:
-    """Write a checkpoint that is given by its description and its vectors."""
-    files = {"state.safetensors": save({name: v.clone() for name, v in vectors.items()})}
-    if rows:
-        files["clients.json"] = json.dumps(rows, indent=0).encode()
-    checksums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    files["position.json"] = json.dumps(seal({**description, "files": checksums})).encode()
-    final = _path(directory, description["round"])
+    files["position.json"] = json.dumps(seal(fields)).encode()
+    final = _path(directory, position.round)
     with disk_errors(final):
         directory.mkdir(exist_ok=True)
         shutil.rmtree(final, ignore_errors=True)  # a damaged checkpoint

@@ -261,18 +261,6 @@ class RunDirectory:
         assert self._metrics is not None
         self._metrics.append(line)
 
-    def prepare_checkpoint(self, position: Position, seconds: float) -> Checkpoint:
-        """Return a checkpoint whose metrics and client rows are on disk."""
-        assert self._metrics is not None
-        self.check_files()
-        self.fixed.check()  # a resumed run would start from other values
-        metrics = self._metrics
-        metrics.sync()
-        if self._table:
-            self._table.sync()
-        rows = self._table.checksums(position.round) if self._table else {}
-        return Checkpoint(position, metrics.length, seconds, rows, metrics.sha256, self._config_sha256)
-
     def check_files(self) -> None:
         """Raise an error if another program has replaced files that this process writes."""
         assert self._metrics is not None
@@ -281,8 +269,16 @@ class RunDirectory:
 
     def commit(self, position: Position, seconds: float) -> None:
         """Write a checkpoint. A resumed run starts after its round."""
+        assert self._metrics is not None
+        self.check_files()
+        self.fixed.check()  # a resumed run would start from other values
+        metrics = self._metrics
+        metrics.sync()
+        if self._table:
+            self._table.sync()
+        rows = self._table.checksums(position.round) if self._table else {}
+        checkpoint = Checkpoint(position, metrics.length, seconds, rows, metrics.sha256, self._config_sha256)
         directory = self.path / "checkpoints"
-        checkpoint = self.prepare_checkpoint(position, seconds)
         checkpoints.write(directory, checkpoint, self.config.checkpoint.keep)
         if self._table:
             self._table.prune(checkpoints.rounds(directory)[0])

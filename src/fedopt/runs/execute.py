@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
 
 from fedopt.engine.evaluate import evaluate_clients, means
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
-from fedopt.engine.loop import Step, train
+from fedopt.engine.loop import Loop, Step, drive, train
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.torch_state import single_thread
 from fedopt.errors import FedoptError
@@ -76,7 +75,9 @@ def execute(
             executor = Serial()
         rounds = recorder.config.rounds
         last = rounds if until is None else min(until, rounds)
-        return _train(run, executor, last, on_step, log, on_phase)
+        if recorder.position.round < last or last == rounds:
+            _load(run, executor, log, on_phase)
+        return drive(training(run, executor, last, on_step, log, on_phase), executor)
 
 
 def _is_small(run: OpenedRun) -> bool:
@@ -93,37 +94,47 @@ def _is_small(run: OpenedRun) -> bool:
     return seconds < SMALL_RUN_SECONDS
 
 
-def _train(
-    run: OpenedRun, executor: Executor, last: int, on_step: Callback | None, log: Log, on_phase: Log
-) -> RunResult:
-    """Train up to round `last`."""
+def training(
+    run: OpenedRun, executor: Executor, last: int, on_step: Callback | None, log: Log, on_phase: Log = no_log
+) -> Loop[RunResult]:
+    """Train up to round `last`, on an executor that has loaded the problem, and record the result."""
     recorder, config = run.recorder, run.recorder.config
     began = time.monotonic() - recorder.seconds
+    status = ""  # of a run that stops before its last round
+
+    def observe(step: Step) -> bool:
+        """Record a step. Return whether the run ends."""
+        nonlocal status
+        with deferred_interrupts():
+            recorder.add(step, time.monotonic() - began)
+            recorder.fallback_reason = executor.fallback_reason
+        stops = on_step is not None and _call(on_step, step, recorder) is STOP
+        if recorder.is_stalled:  # the loop raises the error
+            return False
+        if recorder.has_stopped_improving:
+            return True
+        if step.position.round == last < config.rounds:
+            status = "pruned"
+        elif stops and step.position.round < config.rounds:
+            status = "stopped"
+        return bool(status)
+
     if recorder.position.round >= last < config.rounds:
         return recorder.pause("pruned")
-    if recorder.position.round:
-        log(f"continuing after round {recorder.position.round}")
+    if not recorder.has_stopped_improving:
+        yield from train(run.setup(executor), run.plan, recorder.position, observe)
+    return recorder.pause(status) if status else finish_run(run, executor, began, log, on_phase)
+
+
+def _load(run: OpenedRun, executor: Executor, log: Log, on_phase: Log) -> None:
+    """Start the executor, and load the problem."""
+    if run.recorder.position.round:
+        log(f"continuing after round {run.recorder.position.round}")
     executor.report_to(log)
     on_phase("starting the workers" if not isinstance(executor, Serial) else "loading the data")
     executor.start()  # workers start while the sample is read or generated
-    executor.load(recorder.problem, run.data.federation, run.data.sample)
-    setup = run.setup(executor)
+    executor.load(run.recorder.problem, run.data.federation, run.data.sample)
     on_phase(f"first evaluation, {run.data.examples:,} test examples")
-    with closing(train(setup, run.plan, recorder.position)) as steps:
-        for step in () if recorder.has_stopped_improving else steps:
-            with deferred_interrupts():
-                recorder.add(step, time.monotonic() - began)
-                recorder.fallback_reason = executor.fallback_reason
-            stops = on_step is not None and _call(on_step, step, recorder) is STOP
-            if recorder.is_stalled:
-                continue  # the next step raises the error
-            if recorder.has_stopped_improving:
-                break
-            if step.position.round == last < config.rounds:
-                return recorder.pause("pruned")
-            if stops and step.position.round < config.rounds:
-                return recorder.pause("stopped")
-    return finish_run(run, executor, began, log, on_phase)
 
 
 def _call(on_step: Callback, step: Step, recorder: RunRecorder) -> object:

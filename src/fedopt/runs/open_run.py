@@ -11,11 +11,11 @@ from fedopt.algorithms import Vector
 from fedopt.data import Federation
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.initial_model import initial_model
-from fedopt.engine.loop import Position, TrainingPlan, start
+from fedopt.engine.loop import Position, TrainingPlan, TrainingSetup, start
 from fedopt.engine.problem import Problem
-from fedopt.engine.round import OverwrittenRows, TrainingSetup, initial_state
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.sampling import SAMPLERS
+from fedopt.engine.server import initial_state
 from fedopt.errors import ConfigError, Diverged, FedoptError
 from fedopt.files import Log, no_log
 from fedopt.formatting import count_noun
@@ -41,7 +41,6 @@ class OpenedRun:
     data: SharedData
     plan: TrainingPlan
     command: str
-    overwritten: OverwrittenRows | None = None  # once training has begun
 
     def restart(self) -> None:
         """Set the status to running."""
@@ -52,7 +51,7 @@ class OpenedRun:
     def setup(self, executor: Executor) -> TrainingSetup:
         """Return the setup of the rounds on an executor."""
         recorder, config = self.recorder, self.recorder.config
-        setup = TrainingSetup(
+        return TrainingSetup(
             recorder.problem.algorithm(),
             executor,
             self.data.federation.train,
@@ -61,14 +60,6 @@ class OpenedRun:
             config.seed,
             recorder.table,
         )
-        self.overwritten = setup.overwritten
-        return setup
-
-    def record_interrupt(self) -> None:
-        """Undo the interrupted round and write a checkpoint of the last finished one."""
-        if self.overwritten:
-            self.overwritten.undo_after(self.recorder.position.round)
-        self.recorder.record_interrupt()
 
 
 @contextmanager
@@ -82,16 +73,18 @@ def open_run(
     tensorboard: bool = False,
     data: SharedData | None = None,
     loggers: Sequence[RunLogger] = (),
+    checkpoint_seconds: float = 0.0,
 ) -> Iterator[OpenedRun]:
     """Open a run for training. With `out`, create its directory, or resume the run in it.
 
+    Checkpoints are at least `checkpoint_seconds` apart, whatever the configuration says.
     If the body of the `with` statement fails, diverges or is interrupted, run.json records it.
     """
     if tensorboard:
         _check_event_files(out)
     with (
         open_location(out, log) as local,
-        _open_local(prepared, local, command, warn, tensorboard, data, loggers) as run,
+        _open_local(prepared, local, command, warn, tensorboard, data, loggers, checkpoint_seconds) as run,
     ):
         yield run
 
@@ -105,6 +98,7 @@ def _open_local(
     tensorboard: bool,
     data: SharedData | None,
     loggers: Sequence[RunLogger],
+    checkpoint_seconds: float,
 ) -> Iterator[OpenedRun]:
     config, problem = prepared.config, prepared.problem
     data = data or open_data(problem, config.eval.sample)
@@ -124,12 +118,21 @@ def _open_local(
     try:
         plan = build_plan(config, data.examples)
         first = _first_position(prepared.problem, initial.x, plan)
-        recorder = RunRecorder(prepared, data, directory, first, loggers, event_file=tensorboard, warn=warn)
+        recorder = RunRecorder(
+            prepared,
+            data,
+            directory,
+            first,
+            loggers,
+            event_file=tensorboard,
+            warn=warn,
+            checkpoint_seconds=checkpoint_seconds,
+        )
         run = OpenedRun(recorder, data, plan, command)
         yield run
     except KeyboardInterrupt:
         if run:
-            run.record_interrupt()
+            run.recorder.record_interrupt()
         elif directory and not directory.done:  # interrupted while the run was opened
             directory.update(status="interrupted")
         raise

@@ -33,6 +33,7 @@ class RunRecorder:
     Args:
         prepared: the run. Its problem has the frozen parameters and buffers of the run.
         start: the position before the first round. A directory with a checkpoint continues there.
+        checkpoint_seconds: least time between two checkpoints that the configuration asks for.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class RunRecorder:
         *,
         event_file: bool,
         warn: Log,
+        checkpoint_seconds: float = 0.0,
     ) -> None:
         self.config = prepared.config
         self.problem = prepared.problem
@@ -52,7 +54,7 @@ class RunRecorder:
         self.position = start
         self.seconds = 0.0
         self.fallback_reason = directory.info.get("fallback_reason", "") if directory else ""
-        self.saves_periodically = True  # whether `add` writes checkpoints
+        self._checkpoint_seconds, self._saved_seconds = checkpoint_seconds, 0.0
         self._is_adding = False  # while metrics and position may belong to different rounds
         self._data = data
         self._stops_at_lower = lower_is_better(self.config.stop.metric, self.problem.metric, prepared.better)
@@ -68,7 +70,7 @@ class RunRecorder:
             warn(warning)
         if checkpoint:
             self.position, self.seconds = checkpoint.position, checkpoint.seconds
-            self._saved_round = checkpoint.position.round
+            self._saved_round, self._saved_seconds = self.position.round, self.seconds
         population = len(self._data.federation.train.ids)
         keeps = self.problem.algorithm().keeps
         return directory.client_table(keeps, len(state.x), population, self.position.round)
@@ -97,8 +99,9 @@ class RunRecorder:
         for line in metrics_lines(step, seconds):
             self.metrics.add(line)
         done = step.position.round
-        is_due = done % self.config.checkpoint.every == 0 or done == self.config.rounds
-        if is_due and self.saves_periodically:
+        is_due = done % self.config.checkpoint.every == 0
+        is_due = is_due and seconds - self._saved_seconds >= self._checkpoint_seconds
+        if is_due or done == self.config.rounds:
             self.checkpoint()
         self._is_adding = False
 
@@ -106,7 +109,7 @@ class RunRecorder:
         """Write a checkpoint, unless this round has one or the run is about to be given up."""
         if self.directory and self.position.round > self._saved_round and not self.is_stalled:
             self.directory.commit(self.position, self.seconds)
-            self._saved_round = self.position.round
+            self._saved_round, self._saved_seconds = self.position.round, self.seconds
 
     def pause(self, status: str) -> RunResult:
         """Stop before the last round; a later execution resumes here."""

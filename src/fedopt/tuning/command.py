@@ -40,7 +40,7 @@ from fedopt.tuning.results import AlgorithmResult, SweepResult, read_results
 from fedopt.tuning.runner import BatchRunner
 from fedopt.tuning.scores import score
 from fedopt.tuning.searches import Search, grid_search, halving_search, plan_evaluated_rungs, run_searches
-from fedopt.tuning.stacks import STACKING, unpack_stacks
+from fedopt.tuning.stacks import STACKING
 from fedopt.tuning.trials import Trial, make_trial, read_trial
 
 
@@ -101,7 +101,6 @@ def sweep(
             progress = SweepProgress(bar, sum(len(plan.trials) for plan in plans))
             for note in notes:
                 progress.log(note)
-            unpack_stacks(out, progress.log)
             with open_backend(request, executor, progress) as backend:
                 run_searches(searches, BatchRunner(backend, request.select, progress).run)
         if request.tensorboard:

@@ -6,15 +6,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
-from fedopt.engine.executors.together import StackingExecutor, stacks_runs
+from fedopt.engine.executors.vectorised import Vectorised
 from fedopt.engine.stacked.worker import NotStackable
 from fedopt.files import Log
-from fedopt.runs import stack_checkpoint
-from fedopt.runs.config import short_digest
 from fedopt.runs.lockstep import StackedRun, execute_together
 from fedopt.runs.loggers import create_loggers
 from fedopt.tasks import TASKS
@@ -25,7 +22,6 @@ Stack = tuple[WorkItem, ...]
 
 STACKING = ("vectorised", "compiled")  # executors that train the clients of several trials together
 MAX_TRIALS = 64  # of a stack; each keeps two files open
-_FILE_PREFIX = "stack-"
 
 
 def form_stacks(items: Sequence[WorkItem], workers: int) -> list[Stack]:
@@ -70,21 +66,9 @@ def trial_executor(trial: Trial) -> Iterator[Executor]:
         yield executor
 
 
-def stack_file(stack: Stack) -> Path:
-    """Return the file with the checkpoints of a stack, beside the directory of its trials."""
-    digest = short_digest("\n".join(sorted(item.trial.path.name for item in stack)))
-    return stack[0].trial.path.parent.parent / f"{_FILE_PREFIX}{digest}.safetensors"
-
-
-def unpack_stacks(directory: Path, log: Log) -> None:
-    """Write the checkpoints of interrupted stacks into the directories of their trials."""
-    for file in sorted(directory.glob(f"{_FILE_PREFIX}*.safetensors")):
-        stack_checkpoint.unpack(file, log)
-
-
 def run_stack(stack: Stack, executor: Executor, on_round: Callable[[], None], log: Log) -> None:
     """Run the items of a stack together, or one after the other if that is not possible."""
-    if len(stack) > 1 and stacks_runs(executor):
+    if len(stack) > 1 and isinstance(executor, Vectorised):
         reason = _run_together(stack, executor, on_round, log)
         if not reason:
             return
@@ -93,7 +77,7 @@ def run_stack(stack: Stack, executor: Executor, on_round: Callable[[], None], lo
         run_item(item, executor, on_round)
 
 
-def _run_together(stack: Stack, executor: StackingExecutor, on_round: Callable[[], None], log: Log) -> str:
+def _run_together(stack: Stack, executor: Vectorised, on_round: Callable[[], None], log: Log) -> str:
     """Run the items together. Return the reason if that is not possible."""
     first = stack[0].trial
     with explained_errors(first):
@@ -107,7 +91,7 @@ def _run_together(stack: Stack, executor: StackingExecutor, on_round: Callable[[
             )
         data = shared_data(first, runs[0].prepared)
         try:
-            execute_together(runs, executor, data, stack_file(stack), partial(count_round, on_round), log)
+            execute_together(runs, executor, data, partial(count_round, on_round), log)
         except NotStackable as reason:
             return str(reason)
     return ""

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 import small
 import torch
+from small import run_round
 from worker_pool import Pool
 
 from fedopt.engine.executors.processes import Processes
-from fedopt.engine.round import run_round
 from fedopt.errors import DataError, ModelError, WorkerError
 from fedopt.tasks import TASKS
 

@@ -111,17 +111,3 @@ def states_of(config: Any, problem: Problem, executor: Executor) -> list[Any]:
         on_step=lambda step: states.append(map_vectors(step.position.state, torch.clone)),
     )
     return states
-
-
-def test_shared_model_is_sent_without_a_copy(pool: Pool) -> None:
-    problem = build_problem(SO_LR, resolve(SO_LR, "fedavg", SMALL))
-    executor = pool(1)
-    executor.load(problem, problem.federation(), ())
-    x = executor.share(initial_vector(problem))
-    version = x._version
-    jobs = [ClientJob(Round(0, 0.1, 1.0, 1, 1), 0)]
-    first = [vectors[0].clone() for _, vectors in executor.map(jobs, (x,))]
-    assert x._version == version, "no copy was made"
-    x.zero_()
-    second = [vectors[0].clone() for _, vectors in executor.map(jobs, (x,))]
-    assert not torch.equal(first[0], second[0]), "the worker reads the changed memory"

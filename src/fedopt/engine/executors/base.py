@@ -30,6 +30,15 @@ class BlockResult(NamedTuple):
     kept: dict[int, tuple[Vector, ...]]  # the vectors that each client keeps, by its position
 
 
+class RoundJobs(NamedTuple):
+    """The clients of a round of one run, and what they receive."""
+
+    seed: int  # of the run
+    jobs: Sequence[ClientJob]
+    sent: tuple[Vector, ...]
+    kept: Kept
+
+
 class Executor(Protocol):
     """Runs jobs for one problem after another."""
 
@@ -53,9 +62,6 @@ class Executor(Protocol):
         `federation` is the problem's data, opened in this process; worker processes open their own.
         `sample` holds the examples of `SampleJob`.
         """
-
-    def share(self, x: Vector) -> Vector:
-        """Copy the model to memory that the workers read directly, so that sending it takes no copy."""
 
     def train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept

@@ -140,10 +140,6 @@ class Processes:
         with suppress(OSError):  # it may have died too, which the next message shows
             self._workers[index].load(self._loaded)
 
-    def share(self, x: Vector) -> Vector:
-        self._sent.write(0, (x,))
-        return self._sent[0]
-
     def train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[BlockResult]:

@@ -30,9 +30,6 @@ class Serial:
         self._worker = Worker(problem, federation, sample)
         self._returned = len(self._worker.algorithm.returns)
 
-    def share(self, x: Vector) -> Vector:
-        return x.clone()
-
     def train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[BlockResult]:

@@ -27,9 +27,7 @@ class SharedVectors:
 
     def write(self, first: int, vectors: Sequence[Vector]) -> None:
         for offset, vector in enumerate(vectors):
-            row = self[first + offset][: len(vector)]
-            if row.data_ptr() != vector.data_ptr():  # otherwise the vector is this row
-                row.copy_(vector)
+            self[first + offset][: len(vector)].copy_(vector)
 
     def read(self, first: int, lengths: Sequence[int]) -> tuple[Vector, ...]:
         return tuple(self[first + offset][:length] for offset, length in enumerate(lengths))

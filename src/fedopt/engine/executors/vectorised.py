@@ -19,12 +19,11 @@ from typing import Any
 
 from fedopt.algorithms.base import Vector
 from fedopt.data import Arrays, Federation
-from fedopt.engine.executors.base import BlockResult, Kept, nothing_kept
+from fedopt.engine.executors.base import BlockResult, Kept, RoundJobs, nothing_kept
 from fedopt.engine.executors.block_worker import BlockReply, BlockWorker
 from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.devices import full_precision
 from fedopt.engine.executors.processes import Processes
-from fedopt.engine.executors.together import RunRound
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.blocks import BlockJobs
 from fedopt.engine.stacked.compiling import check_compiler
@@ -77,9 +76,6 @@ class Vectorised:
         self._loaded = problem, federation, sample
         self._worker = self._build(problem, federation, sample)
 
-    def share(self, x: Vector) -> Vector:
-        return x.clone()
-
     def train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[BlockResult]:
@@ -108,17 +104,19 @@ class Vectorised:
             self._pool.load(*self._loaded)
         return self._pool
 
-    def train_together(self, rounds: Sequence[RunRound]) -> list[list[BlockResult]]:
+    def train_together(self, rounds: Sequence[RoundJobs]) -> list[list[BlockResult]]:
         """Train the clients of several runs. Return the blocks of each run, as `train` would yield them.
 
-        Raise `NotStackable` if the clients cannot be trained together.
+        The runs have the same task, local work and client algorithm. They may differ in their seeds, rates
+        and servers. The results of a run do not depend on the other runs. Raise `NotStackable` if the clients
+        cannot be trained together.
         """
         if self._worker.plan.reason:
             raise NotStackable(self._worker.plan.reason)
         results: list[list[BlockResult]] = [[] for _ in rounds]
         blocks = [
-            (run, BlockJobs(seed, jobs, columns, work.sent, [kept(job.client) for job in jobs]))
-            for run, (seed, work, kept) in enumerate(rounds)
+            (run, BlockJobs(work.seed, jobs, columns, work.sent, [work.kept(job.client) for job in jobs]))
+            for run, work in enumerate(rounds)
             for jobs, columns in self._worker.blocks(work.jobs)
         ]
         with self._precision():

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from fedopt.algorithms.base import Vector
-from fedopt.engine.stacked.batches import BlockBatches
 from fedopt.engine.stacked.compiling import compile_graph
 from fedopt.engine.stacked.model import StackedBatch, StackedModel, StepResult
 from fedopt.engine.stacked.products import sum_small_products
@@ -37,20 +36,10 @@ class StackedSteps:
         arguments = self._model.arguments(x, batch)
         return StepResult(*self._find(x, batch, None, arguments)(arguments))
 
-    def sgd(self, x: Vector, batches: BlockBatches, eta_l: Tensor) -> tuple[Vector, list[Sequence[Tensor]]]:
-        """Take a step x - eta_l g for each batch. Return x and, for each step, its losses and errors.
-
-        The vectors of earlier steps are freed, so that the next step finds their memory in the cache.
-        """
-        statistics: list[Sequence[Tensor]] = []
-        step, fixed = None, self._model.fixed
-        for inputs, targets, counts, *masks in batches.unbind():
-            arguments = [x, eta_l, inputs, targets, counts, *masks, *fixed]
-            if step is None:  # all batches have the same shape
-                step = self._find(x, StackedBatch(inputs, targets, counts, tuple(masks)), eta_l, arguments)
-            x, *losses_and_errors = step(arguments)
-            statistics.append(losses_and_errors)
-        return x, statistics
+    def descend(self, x: Vector, batch: StackedBatch, eta_l: Tensor) -> StepResult:
+        """Return x - eta_l g, if batches are padded."""
+        arguments = self._model.arguments(x, batch, eta_l)
+        return StepResult(*self._find(x, batch, eta_l, arguments)(arguments))
 
     def _find(
         self, x: Vector, batch: StackedBatch, eta_l: Tensor | None, arguments: Sequence[Tensor]

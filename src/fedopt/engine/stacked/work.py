@@ -2,8 +2,7 @@
 
 Every vector is a stack (clients, d), and the rate `eta_l` is a column (clients, 1). Clients may have
 different numbers of steps. When the steps of a client are over, its gradient is zero, and its rate is zero
-until the last step of the stack. `fast_paths.STACKED_CLIENTS` and `fast_paths.UNEQUAL_STEPS` state when this
-is exact.
+until the last step of the stack. `fast_paths.accepts_unequal_steps` tests whether this is exact.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedopt.algorithms.base import ClientResult, Round, Vector
+from fedopt.algorithms.base import Round, Vector
+from fedopt.algorithms.optimizers import step
 from fedopt.engine.stacked.batches import BlockBatches
 from fedopt.engine.stacked.model import StackedBatch, StepResult
-
-Gradient = Callable[[Vector, StackedBatch], StepResult]
-Sgd = Callable[[Vector, BlockBatches, Tensor], tuple[Vector, list[Sequence[Tensor]]]]
+from fedopt.engine.stacked.steps import StackedSteps
 
 
 class StackedWork:
@@ -32,7 +30,7 @@ class StackedWork:
         round: the round.
         rates: the client learning rate of each column, (columns, 1).
         batches: the batches of the local work.
-        gradient: computes the gradients of a step.
+        steps: computes gradients and steps.
         kept: the vectors that each client kept; None in its first round.
         full_batches: returns all batches in order, for `full_gradient`.
     """
@@ -42,12 +40,12 @@ class StackedWork:
         round: Round,
         rates: Tensor,
         batches: BlockBatches,
-        gradient: Gradient,
+        steps: StackedSteps,
         kept: Sequence[tuple[Vector, ...] | None],
         full_batches: Callable[[], BlockBatches],
     ) -> None:
         self._batches, self._full_batches = batches, full_batches
-        self._gradient = gradient
+        self._compute = steps
         self._kept = kept
         self._losses: list[Tensor] = []
         self._errors: list[Tensor] = []
@@ -92,18 +90,22 @@ class StackedWork:
 
     def gradient(self, x: Vector, batch: StackedBatch) -> Vector:
         """Return the gradients, and record the losses."""
-        result = self._gradient(x.contiguous(), batch)
+        return self._record(self._compute.gradient(x.contiguous(), batch))
+
+    def descend(self, x_i: Vector, batch: StackedBatch, eta_l: Any, add: Vector | None = None) -> Vector:
+        if add is None and self._compute.pads_batches:
+            return self._record(self._compute.descend(x_i.contiguous(), batch, eta_l))
+        g = self.gradient(x_i, batch)
+        return step(x_i, -(g if add is None else g + add), eta_l)
+
+    def delta(self, x_i: Vector, x: Vector) -> Vector:
+        return x_i - x
+
+    def _record(self, result: StepResult) -> Vector:
         self._losses.append(result.losses)
         if result.errors is not None:
             self._errors.append(result.errors)
         return result.value
-
-    def sgd(self, x: Vector, sgd: Sgd) -> ClientResult:
-        """Run Algorithm 1's client with SGD. `sgd` takes all steps."""
-        x_i, statistics = sgd(x.contiguous(), self._batches, self._rate)
-        self._losses, *errors = map(list, zip(*statistics, strict=True))
-        self._errors = errors[0] if errors else []
-        return ClientResult((x_i - x,))  # Delta_i = x_i - x
 
     def full_gradient(self, x: Vector) -> Vector:
         """Return the mean of the gradients of all batches at `x`. It does not count as training."""

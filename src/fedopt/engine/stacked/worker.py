@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedopt.algorithms.base import ClientResult, Vector
+from fedopt.algorithms.base import Vector
+from fedopt.algorithms.base import declares as declares_client
 from fedopt.data import Arrays, Federation
-from fedopt.engine.fast_paths import CLIENT_ON_SPARSE_ROWS, IN_PLACE_SGD, STACKED_CLIENTS, UNEQUAL_STEPS
+from fedopt.engine.fast_paths import accepts_unequal_steps, trains_sparse_rows
 from fedopt.engine.model_evaluation import EVAL_BATCH
 from fedopt.engine.problem import Problem
 from fedopt.engine.stacked.batches import (
@@ -119,9 +120,9 @@ class StackedWorker(Worker):
             return "the model has gradient hooks on its parameters"
         if self.flat.statistics is not None:
             return "clients update the running statistics of normalization layers"
-        if not STACKED_CLIENTS.applies(self.algorithm):
+        if not declares_client(self.algorithm.client, "coordinate_wise"):
             return "the algorithm's client is not one of this package"
-        if CLIENT_ON_SPARSE_ROWS.applies(self.algorithm, self.problem, model):
+        if trains_sparse_rows(self.algorithm, self.problem, model):
             return "each client trains only the rows of the model that its examples use"
         if not self._accepts_unequal_steps and not self.federation.train.knows_sizes:
             return "the algorithm needs clients with equal numbers of steps, and these are not known"
@@ -137,12 +138,7 @@ class StackedWorker(Worker):
 
     @cached_property
     def _accepts_unequal_steps(self) -> bool:
-        return UNEQUAL_STEPS.applies(self.algorithm)
-
-    @cached_property
-    def _is_sgd(self) -> bool:
-        is_sgd = IN_PLACE_SGD.applies(self.algorithm, self.problem, self.flat.module)
-        return is_sgd and self._steps.pads_batches
+        return accepts_unequal_steps(self.algorithm)
 
     @cached_property
     def rows(self) -> int:
@@ -250,7 +246,7 @@ class StackedWorker(Worker):
             blocks[0].jobs[0].round,
             tensor_like(rates + rates[:1] * (columns - len(rates)), x)[:, None],
             training,
-            self._steps.gradient,
+            self._steps,
             [kept for block, part in pairs for kept in part.kept(block)],
             lambda: join_batches([part.full for _, part in pairs], columns),
         )
@@ -258,7 +254,7 @@ class StackedWorker(Worker):
             stack_vectors([v.to(self.device) for v in vectors], sizes, columns)
             for vectors in zip(*(block.sent for block in blocks), strict=True)
         ]
-        result = self._run_client(work, stacks)
+        result = self.algorithm.client(work, *stacks)
         if not work.largest_error() <= LOSS_TOLERANCE:
             raise NotStackable(_REASONS[self.plan.row_losses])
         counts, losses = training.counts.cpu().numpy(), work.loss_sums()
@@ -271,9 +267,6 @@ class StackedWorker(Worker):
             )
             start = own.stop
         return results
-
-    def _run_client(self, work: StackedWork, stacks: Sequence[Vector]) -> ClientResult:
-        return work.sgd(stacks[0], self._steps.sgd) if self._is_sgd else self.algorithm.client(work, *stacks)
 
     def _read_parts(self, blocks: Sequence[BlockJobs]) -> list[BlockPart]:
         """Read the batches of each block. Blocks of the same clients, round and seed share them."""

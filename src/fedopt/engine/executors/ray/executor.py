@@ -96,9 +96,6 @@ class RayExecutor:
         self._training_times, self._evaluation_times = PieceTimes(), PieceTimes()
         self._slots.load(reference, ray.put(sample), manifest_checksum(federation.source))
 
-    def share(self, x: Vector) -> Vector:
-        return x.clone()
-
     def train(
         self, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept = nothing_kept
     ) -> Iterator[BlockResult]:
