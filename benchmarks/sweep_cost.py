@@ -25,8 +25,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from fedopt.analysis.summary import TRAIN_LOSS
 from fedopt.engine.executors import ExecutorOptions
+from fedopt.reports import TRAIN_LOSS
 from fedopt.tuning.command import sweep
 from fedopt.tuning.grid import describe_point, grid_points, read_grid
 from fedopt.tuning.optuna_search import default_budget, optuna_search

@@ -12,17 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import fedopt
-from fedopt.analysis.headline import describe_margin, headline
-from fedopt.analysis.summary import Comparison, Summary
-from fedopt.display.html import keep_units
-from fedopt.files import write_atomically
-from fedopt.formatting import metric_unit
-from fedopt.reporting.charts import mean_curve
+from fedopt.reports import (
+    Comparison,
+    Summary,
+    describe_margin,
+    headline,
+    mean_curve,
+    metric_unit,
+    render_template,
+)
 from fedopt.reproduction import plotting
 from fedopt.reproduction.published import METHOD_NAMES
 
@@ -178,16 +180,7 @@ def draw_figure(comparisons: Sequence[tuple[Part, Comparison]], title: str) -> F
 def render_page(lead: str, sections: list[Section]) -> str:
     """Return the page as HTML. It has no script and makes no requests."""
     here = Path(__file__).parent
-    environment = Environment(
-        loader=ChoiceLoader([FileSystemLoader(here), PackageLoader("fedopt.reporting")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["keep_units"] = keep_units
-    template = environment.get_template("demo.html.j2")
-    return template.render(lead=lead, sections=sections, version=fedopt.__version__)
+    return render_template(here, "demo.html.j2", lead=lead, sections=sections, version=fedopt.__version__)
 
 
 def main() -> None:
@@ -202,10 +195,10 @@ def main() -> None:
     for part, comparison in comparisons:
         figure = plotting.render(draw_figure([(part, comparison)], ""), part.task)
         sections.append(Section(part, comparison, figure.inline_svg))
-    write_atomically(out / "index.html", render_page(lead, sections))
+    (out / "index.html").write_text(render_page(lead, sections))
     figure = draw_figure(comparisons, "Five federated optimizers, mean and 95 % interval of three seeds")
     for file in filter(None, (out / "demo.svg", options.figure)):
-        write_atomically(file, plotting.render(figure, "demo").svg)
+        file.write_text(plotting.render(figure, "demo").svg)
     print(lead)
     for section in sections:
         print(f"{section.part.task}: {section.headline}")

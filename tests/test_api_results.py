@@ -15,7 +15,7 @@ from user_project import write_project
 import fedopt
 from fedopt import algorithms
 from fedopt.errors import ConfigError, ModelError, RunDirectoryError, UnknownName
-from fedopt.text_table import TextTable
+from fedopt.formatting import TextTable
 
 
 def half(*, factor: float = 0.5) -> fedopt.Algorithm:

@@ -24,16 +24,14 @@ LAYERS = [
     {"api"},
     {"reproduction"},
     {"tuning", "bench"},
-    {"reporting"},
-    {"display"},
-    {"analysis"},
+    {"reports"},
     {"runs"},
     {"engine"},
     {"algorithms", "tasks", "partition"},
     {"models", "data"},
     {"remote"},
     {"files", "references", "documents", "cache"},
-    {"formatting", "text_table", "rng", "errors", "processor", "version"},
+    {"formatting", "intervals", "rng", "errors", "processor", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 
@@ -179,6 +177,12 @@ def test_public_names_are_sorted_complete_and_importable() -> None:
         assert getattr(fedopt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fedopt.nothing  # noqa: B018
+
+
+def test_no_submodule_has_the_name_of_a_public_function() -> None:
+    """Importing `fedopt.report` as a module would replace the function `fedopt.report`."""
+    modules = {part_of(name) for name in MODULES if name != "fedopt"}
+    assert modules & set(fedopt.__all__) == {"partition"}  # which is a module
 
 
 @pytest.mark.parametrize("module", ["fedopt", "fedopt.cli", "fedopt.errors", "fedopt.version"])

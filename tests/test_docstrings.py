@@ -12,12 +12,17 @@ import pytest
 from griffe import Docstring, DocstringSectionKind, Parser
 
 import fedopt
-from fedopt import algorithms
+from fedopt import algorithms, reports
 
 ALGORITHM_FILES = ("fedopt", "adaptive", "scaffold", "fedprox", "adaalter", "lookahead", "centralized")
 PUBLIC = {f"fedopt.{name}": getattr(fedopt, name) for name in fedopt.__all__}
 FUNCTIONS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
 FUNCTIONS |= {f"partition.{name}": getattr(fedopt.partition, name) for name in fedopt.partition.__all__}
+FUNCTIONS |= {
+    f"reports.{name}": getattr(reports, name)
+    for name in reports.__all__
+    if inspect.isfunction(getattr(reports, name))
+}
 BUILDERS = (*algorithms.OPTIMIZERS.values(), *(entry.build for entry in algorithms.ALGORITHMS.values()))
 FUNCTIONS |= {f"algorithms.{function.__name__}": function for function in BUILDERS}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}

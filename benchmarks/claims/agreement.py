@@ -24,8 +24,8 @@ from claims.scaffold import trained_best
 from claims.section import Section, seed_values
 from claims.sparse import best_full_runs
 from claims.writers_plan import SCHEDULES, SEEDS
-from fedopt.analysis.seeds import CONFIDENCE, Interval, confidence_interval
 from fedopt.files import write_atomically
+from fedopt.reports import CONFIDENCE, Interval, confidence_interval
 from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
 

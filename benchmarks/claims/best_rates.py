@@ -15,8 +15,8 @@ from claims.results import Results
 from claims.section import Section
 from claims.sweeps import DIGIT_GRIDS, TAG_GRIDS, Sweeps, heat_maps
 from claims.tags_plan import GRID
-from fedopt.analysis.heatmap import RateGrid, log10
 from fedopt.formatting import ABSENT
+from fedopt.reports import RateGrid, log10
 from fedopt.reproduction import plotting
 from fedopt.reproduction.artifacts.tuning import MIN_CHANGE
 from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS

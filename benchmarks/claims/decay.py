@@ -10,9 +10,8 @@ from claims.results import Results
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
 from claims.selection import rates_text
 from claims.writers_plan import SCHEDULES
-from fedopt.analysis.heatmap import log10
-from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
+from fedopt.reports import Interval, log10
 from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
 

@@ -22,9 +22,8 @@ from claims.section import (
     text_at,
     values_at,
 )
-from fedopt.analysis.heatmap import log10
-from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
 from fedopt.formatting import ABSENT
+from fedopt.reports import Interval, confidence_interval, log10, paired_difference
 from fedopt.reproduction.published import METHOD_NAMES, METHODS, paper_settings
 from fedopt.runs.records import RunRecord
 

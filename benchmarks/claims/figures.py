@@ -12,10 +12,8 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from fedopt.analysis.heatmap import RateGrid, log10
-from fedopt.analysis.seeds import confidence_interval
 from fedopt.formatting import metric_unit
-from fedopt.reporting.colours import PALETTE, cell_colours
+from fedopt.reports import PALETTE, RateGrid, cell_colours, confidence_interval, log10
 from fedopt.reproduction import plotting
 from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.runs.records import RunRecord

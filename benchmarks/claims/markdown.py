@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from claims.results import EntryResult, cpu_type
-from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT, metric_unit
+from fedopt.reports import Interval
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from claims import markdown, rules
 from claims.results import Results, value_at
 from claims.section import Runs, Section, curve_figure, text_at
-from fedopt.analysis.seeds import Interval, paired_difference
+from fedopt.reports import Interval, paired_difference
 
 PADDING_ROUNDS = (25, 50, 100, 150, 200, 250, 300)
 

@@ -9,7 +9,7 @@ from claims.cpu_types import COMPARED
 from claims.plan import REPEATED, REPEATED_WITH
 from claims.results import EntryResult, Results, cpu_type, load_results_by_cpu
 from claims.section import Section, difference, mean_interval, seed_values
-from fedopt.analysis.seeds import Interval
+from fedopt.reports import Interval
 from fedopt.reproduction.published import METHOD_NAMES, METHODS
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
 

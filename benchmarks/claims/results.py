@@ -1,6 +1,6 @@
 """Compact results of runs: extracted from run directories, stored as JSON, read back as records.
 
-The records have the type that `fedopt.analysis` works on. Evaluations are complete. Training lines of long
+The records have the type that `fedopt.reports` works on. Evaluations are complete. Training lines of long
 runs are averaged over intervals that end at evaluations and at the rungs of successive halving.
 """
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from fedopt.analysis.seeds import Interval
+from fedopt.reports import Interval
 from fedopt.reproduction.published import METHOD_NAMES
 
 STATUSES = ("holds", "holds weaker", "not shown here", "contradicted", "not run yet", "measured", "confirmed")

@@ -35,10 +35,10 @@ from claims.results import (
     read_records,
     store_result,
 )
-from fedopt.analysis.seeds import parse_seeds
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory
 from fedopt.processor import processor_model
+from fedopt.reports import parse_seeds
 from fedopt.runs.records import RunRecord
 
 PROGRAM = Path(sys.executable).parent / "fedopt"

@@ -11,9 +11,8 @@ from claims.label_skew import POPULATIONS
 from claims.results import Results, cpu_type
 from claims.section import Runs, Section, curve_figure, difference, divergence, finished, mean_interval
 from claims.selection import joined_records, method_grids
-from fedopt.analysis.heatmap import RateTrial, log10
-from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
+from fedopt.reports import Interval, RateTrial, log10
 from fedopt.reproduction.published import METHOD_NAMES
 
 FEDAVGS_RATES = "FedAvg's rates"

@@ -15,7 +15,7 @@ from claims.entry import Entry
 from claims.figures import Axis, Curves, draw_curves
 from claims.results import Results, value_at
 from claims.rules import Verdict
-from fedopt.analysis.seeds import Interval, confidence_interval, paired_difference
+from fedopt.reports import Interval, confidence_interval, paired_difference
 from fedopt.runs.records import RunRecord
 
 DIVERGED_LOSS = 1e6

@@ -7,8 +7,8 @@ from typing import Any
 
 from claims.markdown import number
 from claims.results import Results
-from fedopt.analysis.heatmap import RateGrid, RateTrial, find_grids, log10
 from fedopt.formatting import ABSENT
+from fedopt.reports import RateGrid, RateTrial, find_grids, log10
 from fedopt.runs.records import RunRecord
 
 

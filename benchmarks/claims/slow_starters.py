@@ -11,9 +11,8 @@ from claims.selection import joined_records, method_grids
 from claims.sparse import best_full_runs
 from claims.sweeps import HEAT_MAP_TAU
 from claims.tags_plan import GRIDS, MORE_POINTS, SEEDED_CHANGES, SEEDS, TAU, TUNING_ROUNDS
-from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
-from fedopt.analysis.seeds import Interval, paired_difference
 from fedopt.formatting import ABSENT
+from fedopt.reports import Interval, RateGrid, RateTrial, log10, paired_difference
 from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.tuning.searches import REDUCTION
 

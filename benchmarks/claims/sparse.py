@@ -11,8 +11,8 @@ from claims.results import EntryResult, Results, load_results_by_cpu
 from claims.section import Runs, Section, curve_figure, difference, finished, mean_interval
 from claims.selection import rates_text
 from claims.tags_plan import synthetic_points as searched_points
-from fedopt.analysis.seeds import Interval
 from fedopt.formatting import ABSENT
+from fedopt.reports import Interval
 from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS, paper_settings
 from fedopt.runs.records import RunRecord
 

@@ -10,7 +10,7 @@ from claims.plan import MORE_TEXT_TAU, TEXT_TAU
 from claims.results import Results
 from claims.selection import joined_records, method_grids
 from claims.tags_plan import GRIDS, MORE_POINTS, TAU
-from fedopt.analysis.heatmap import RateGrid
+from fedopt.reports import RateGrid
 from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS
 
 HEAT_MAP_TAU = 1e-3

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.selection import best_points
-from fedopt.analysis.heatmap import log10
+from fedopt.reports import log10
 from fedopt.reproduction.published import ADAPTIVE, OPTIMIZERS, paper_settings
 
 SEEDS = 3  # of the comparisons with confidence intervals

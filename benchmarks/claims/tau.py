@@ -14,8 +14,8 @@ from claims.section import Section, seed_values
 from claims.sweeps import DIGIT_TAUS, TAG_TAUS, TEXT_TAUS, Sweeps
 from claims.tags_plan import TAU
 from claims.tuning_rules import TAUS
-from fedopt.analysis.heatmap import RateGrid, RateTrial, log10
 from fedopt.formatting import ABSENT
+from fedopt.reports import RateGrid, RateTrial, log10
 from fedopt.reproduction import plotting
 from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES
 

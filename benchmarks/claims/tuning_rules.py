@@ -28,7 +28,7 @@ from claims.rules import (
     not_run,
     upper,
 )
-from fedopt.analysis.seeds import Interval, confidence_interval
+from fedopt.reports import Interval, confidence_interval
 from fedopt.reproduction.published import METHOD_NAMES
 
 TAUS = (-5.0, -4.0, -3.0, -2.0, -1.0)

@@ -1,4 +1,4 @@
-"""Format numbers as text: metrics with their unit, settings, learning rates and durations.
+"""Format numbers as text: metrics with their unit, settings, learning rates, durations and small tables.
 
 Files contain raw values. All tables, pages and messages use these formats.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from html import escape
 from typing import NamedTuple
 
 ABSENT = "–"  # shown where there is no value
@@ -75,11 +77,18 @@ def printable(text: str) -> str:
 def metric_unit(metric: str) -> Unit:
     """Return the unit in which a metric is displayed.
 
-    >>> accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
-    >>> accuracy.format(0.7941), accuracy.format(0.5, 0.012), mse.format(0.01698)
-    ('79.4 %', '50.0 ± 1.2 %', '16.98')
-    >>> metric_unit("loss").format(2.3257e30)
-    '2.33e+30'
+    Args:
+        metric: the name of a metric, such as "recall_at_5".
+
+    Returns:
+        The unit. Its method `format` formats a value.
+
+    Examples:
+        >>> accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
+        >>> accuracy.format(0.7941), accuracy.format(0.5, 0.012), mse.format(0.01698)
+        ('79.4 %', '50.0 ± 1.2 %', '16.98')
+        >>> metric_unit("loss").format(2.3257e30)
+        '2.33e+30'
     """
     name = re.sub(r"_at_(\d+)$", r"@\1", metric).replace("_", " ")
     if metric == "mse":
@@ -166,3 +175,66 @@ def format_duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / size:.{digits}f} {unit}"
     return f"{seconds / (365 * _DAY):.1f} years"
+
+
+class TextTable(NamedTuple):
+    """A table. The first column is aligned to the left and the others to the right.
+
+    >>> print(TextTable("two runs", ["algorithm", "accuracy"], [["fedavg", "50.0 %"], ["fedyogi", "61.2 %"]]))
+    two runs
+    algorithm  accuracy
+    fedavg       50.0 %
+    fedyogi      61.2 %
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def __str__(self) -> str:
+        lines = [[_one_line(cell) for cell in row] for row in (self.columns, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = [self.title] if self.title else []
+        for first, *others in lines:
+            cells = [first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))]
+            text.append("  ".join(cells).rstrip())
+        return "\n".join([*text, *([self.note] if self.note else [])])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(_one_line(cell))}</td>" for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        caption = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+    def _repr_markdown_(self) -> str:
+        rows = [self.columns, ["---"] + ["---:"] * (len(self.columns) - 1), *self.rows]
+        lines = [
+            "| " + " | ".join(_one_line(cell).replace("|", r"\|") for cell in row) + " |" for row in rows
+        ]
+        return "\n\n".join(part for part in (self.title, "\n".join(lines), self.note) if part)
+
+
+class NotebookDisplay(ABC):
+    """Base class of results that `print` and a notebook show as their table."""
+
+    @abstractmethod
+    def table(self) -> TextTable:
+        """The result as a table."""
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def _repr_markdown_(self) -> str:
+        return self.table()._repr_markdown_()
+
+
+def _one_line(cell: str) -> str:
+    return " ".join(cell.split("\n"))

@@ -16,8 +16,7 @@ from claims.tau import _best_by_tau, _by_result
 from claims.tuning_rules import Counts
 
 from claims import rules, tuning_rules
-from fedopt.analysis.heatmap import RateTrial
-from fedopt.analysis.seeds import Interval, SeedGroup
+from fedopt.reports import Interval, RateTrial, SeedGroup
 from fedopt.reproduction.published import ADAPTIVE
 from fedopt.runs.records import RunRecord
 

@@ -13,7 +13,7 @@ from claims.plan import plan_entries
 from claims.results import EntryResult, load_results
 from claims.section import Section, divergence
 
-from fedopt.analysis.seeds import Interval
+from fedopt.reports import Interval
 from fedopt.runs.records import RunRecord
 
 pytestmark = pytest.mark.xdist_group("claims page")  # one process of the test session computes the sections

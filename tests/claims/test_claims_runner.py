@@ -12,7 +12,7 @@ from claims.results import EntryResult
 import fedopt
 from claims import __main__ as program
 from claims import plan, results, runner, tags_plan
-from fedopt.analysis.run_numbers import run_numbers
+from fedopt.reports.summary import run_numbers
 from fedopt.runs.records import read_run
 
 SMALL = ("run", "synthetic_lr", "--rounds", "8", "--executor", "serial", "--set", "data.clients=4")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from reproduction_runs import cells_of, content_of, make_reader, write_run
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS
+from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.reproduction.artifacts.tuning import best_server_rates
 from fedopt.reproduction.plan import PlannedRun
 from fedopt.reproduction.results import RunReader

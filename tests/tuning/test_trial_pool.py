@@ -29,9 +29,9 @@ from sweeps import (
 )
 from typed import fedopt, files_up_to, refused, temporary_files
 
-from fedopt.display.progress import ProgressBar
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import WorkerError
+from fedopt.reports.progress import ProgressBar
 from fedopt.tuning import pool as trial_pool
 from fedopt.tuning.pool import TrialPool
 from fedopt.tuning.progress import SweepProgress

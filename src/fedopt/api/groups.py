@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice
-from fedopt.analysis.headline import headline
-from fedopt.analysis.summary import Comparison, Rule, compare_runs, parse_rule
 from fedopt.api.training import check_seeds, default_directory, execute_run, merge_settings, shows_progress
-from fedopt.display.progress import ProgressBar, RunProgress
-from fedopt.display.table import comparison_table, to_text_table
 from fedopt.documents import is_intact, parse_json, seal
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.errors import ConfigError, FedoptError, RunDirectoryError, RunError, UserError
 from fedopt.files import write_atomically
+from fedopt.formatting import NotebookDisplay, TextTable
 from fedopt.references import file_name
 from fedopt.remote.location import local_path
+from fedopt.reports.progress import ProgressBar, RunProgress
+from fedopt.reports.sentences import headline
+from fedopt.reports.summary import Comparison, Rule, compare_runs, parse_rule
+from fedopt.reports.tables import comparison_table
 from fedopt.runs import tensorboard as event_files
 from fedopt.runs.config import short_digest
 from fedopt.runs.fingerprint import name_digest
@@ -29,7 +30,6 @@ from fedopt.runs.prepare import PreparedRun, RunRequest, with_chosen_executor
 from fedopt.runs.records import RunRecord, read_run
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task
-from fedopt.text_table import NotebookDisplay, TextTable
 
 GROUP = "group.json"  # the requests of several runs, in their directory
 
@@ -59,7 +59,7 @@ class RunGroup(NotebookDisplay):
     def table(self) -> TextTable:
         """The comparison of the runs: metric, training loss, rounds to a target, traffic and time."""
         comparison = self.comparison()
-        return to_text_table(comparison_table(comparison), headline(comparison))
+        return comparison_table(comparison).text(headline(comparison))
 
     def comparison(self) -> Comparison:
         """Read the runs and rank them."""
@@ -249,7 +249,7 @@ def compare_requests(
     _write_group(out, "comparison", requests, None if seeds is None else list(seeds))
     group = _run_all(jobs, out, progress, message)
     page = out / "report.html"
-    from fedopt.reporting import write_report  # imports Jinja2
+    from fedopt.reports.page import write_report  # imports Jinja2
 
     write_report(group.records(), page, f"{len(requests)} federated optimizers on {task}", ranking)
     return replace(group, report=page, rule=ranking)

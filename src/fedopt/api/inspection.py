@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from fedopt.analysis.summary import parse_rule
 from fedopt.api.groups import RunGroup
 from fedopt.api.training import shows_progress
 from fedopt.api.tuning import TuningResult
-from fedopt.display.progress import EvaluationProgress
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import DataError, RunDirectoryError
 from fedopt.references import is_reference
 from fedopt.remote.location import Location, StrPath, local_path, parse_location
+from fedopt.reports.progress import EvaluationProgress
+from fedopt.reports.summary import parse_rule
 from fedopt.runs.config import read_config
 from fedopt.runs.discover import find_runs
 from fedopt.runs.evaluation import Evaluation, EvaluationOptions, evaluate_result, evaluate_run
@@ -180,7 +180,10 @@ def write_page(
         raise RunDirectoryError(
             f"{page} is a directory; name a file, such as {page / 'report.html'}", path=page
         )
-    from fedopt.reporting import default_title, write_report  # imports Jinja2
+    from fedopt.reports.page import (
+        default_title,
+        write_report,  # imports Jinja2
+    )
 
     write_report(records, page, title or default_title(records), ranking)
     return page, damaged

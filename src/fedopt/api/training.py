@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from fedopt.algorithms import AlgorithmChoice
-from fedopt.display.notebook_line import in_notebook
-from fedopt.display.progress import ProgressBar, RunProgress
 from fedopt.engine.executors import ExecutorOptions, open_executor
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.initial_model import initial_model
@@ -21,6 +19,7 @@ from fedopt.errors import ConfigError, ExecutorWarning, ResumeWarning
 from fedopt.files import no_log
 from fedopt.references import file_name
 from fedopt.remote.location import Location, local_path, parse_location
+from fedopt.reports.progress import ProgressBar, RunProgress, in_notebook
 from fedopt.runs.callbacks import Callback, combine_callbacks
 from fedopt.runs.config import Config
 from fedopt.runs.execute import execute

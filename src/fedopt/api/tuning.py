@@ -10,14 +10,13 @@ from typing import Any
 
 from fedopt.algorithms import Algorithm, AlgorithmChoice
 from fedopt.api.training import check_seeds, merge_settings, shows_progress
-from fedopt.display.table import to_text_table
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import ConfigError
+from fedopt.formatting import NotebookDisplay, TextTable
 from fedopt.references import find_reference
 from fedopt.remote.location import local_path
 from fedopt.runs.loggers import other_loggers
 from fedopt.tasks import Task
-from fedopt.text_table import NotebookDisplay, TextTable
 from fedopt.tuning.command import sweep as run_sweep
 from fedopt.tuning.grid import point_settings
 from fedopt.tuning.request import EXECUTORS, SweepRequest
@@ -78,7 +77,7 @@ class TuningResult(NotebookDisplay):
 
     def table(self) -> TextTable:
         """Return the best point of each algorithm as a table."""
-        return to_text_table(best_points(self.sweep), "\n".join(notes(self.sweep)))
+        return best_points(self.sweep).text("\n".join(notes(self.sweep)))
 
 
 def sweep(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from fedopt.algorithms import ALGORITHMS, OPTIMIZERS, AlgorithmEntry, keywords
-from fedopt.display.fitting_table import TextColumn, fitting_table, split_columns
 from fedopt.formatting import metric_unit
+from fedopt.reports.tables import Column, Table
 from fedopt.tasks import TASKS, Task
 from fedopt.tasks.base import LogRange, PaperSettings, Rates, TaskSettings
 
@@ -38,12 +38,9 @@ def _print_table(
     console: Console, title: str, rows: Mapping[str, Sequence[str]], titles: Sequence[str]
 ) -> None:
     """Print a table with one row per task. A narrow terminal shows it in several parts."""
-    columns = [
-        TextColumn(name, cells) for name, cells in zip(titles, zip(*rows.values(), strict=True), strict=True)
-    ]
-    labels = [Text(name) for name in rows]
-    for group in split_columns(columns, max(map(len, rows)), console.width):
-        console.print(fitting_table(title, "task", labels, group, console.width))
+    columns = [Column.of(*pair) for pair in zip(titles, zip(*rows.values(), strict=True), strict=True)]
+    for part in Table(title, "task", [Text(name) for name in rows], columns).split(console.width):
+        console.print(part.fit(console.width))
         console.print()
 
 
@@ -71,7 +68,7 @@ def print_tasks(console: Console | None = None) -> None:
 
 
 def _print_descriptions(console: Console, tasks: Sequence[Task]) -> None:
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = RichTable.grid(padding=(0, 2, 0, 0))
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for task in tasks:
@@ -101,7 +98,7 @@ def _print_settings(
 def print_algorithms(console: Console | None = None) -> None:
     """Print the algorithms with their optimizers and options."""
     console = console or Console(emoji=False)
-    table = Table(title="Algorithms", title_justify="left", title_style="bold", show_lines=True)
+    table = RichTable(title="Algorithms", title_justify="left", title_style="bold", show_lines=True)
     table.add_column("algorithm", no_wrap=True)
     table.add_column("description and options (--set key=value)", ratio=1)
     for name, entry in ALGORITHMS.items():

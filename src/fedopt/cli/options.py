@@ -147,7 +147,7 @@ def parse_seed_option(seeds: str | None, seed: int | None, settings: Iterable[st
     """The seeds of --seeds, or None. Refuse --seed and --set seed beside it."""
     if seeds is None:
         return None
-    from fedopt.analysis.seeds import parse_seeds
+    from fedopt.reports.seeds import parse_seeds
 
     names = [setting.partition("=")[0].rpartition(":")[2].strip() for setting in settings]
     if seed is not None or "seed" in names:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedopt.analysis.headline import headline
-from fedopt.analysis.seeds import confidence_interval
 from fedopt.api import RunGroup
-from fedopt.display.fitting_table import print_sentences, wide_console
-from fedopt.display.table import comparison_table
 from fedopt.formatting import ABSENT, count_noun, metric_unit
+from fedopt.intervals import confidence_interval
+from fedopt.reports.sentences import headline
+from fedopt.reports.tables import comparison_table, print_sentences, wide_console
 from fedopt.runs.records import averaged_rounds, last_evaluation
 from fedopt.runs.result import RunResult
 
@@ -111,5 +110,5 @@ def _print_table(group: RunGroup) -> Path:
     """Print the result in one sentence and the table. Return the directory of the best run."""
     console, comparison = wide_console(), group.comparison()
     print_sentences(console, headline(comparison), "")
-    console.print(comparison_table(comparison, width=console.width))
+    console.print(comparison_table(comparison).fit(console.width))
     return comparison.best.record.path

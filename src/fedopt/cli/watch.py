@@ -27,8 +27,7 @@ def watch(
     title: Annotated[str | None, typer.Option(help="The page's headline.")] = None,
 ) -> None:
     """Serve a live page about runs of one task. It updates while they run; Ctrl-C ends it."""
-    from fedopt.reporting.live_page import LivePage
-    from fedopt.reporting.live_server import LiveServer
+    from fedopt.reports.live import LivePage, LiveServer
 
     paths = [local_path(directory, "RUN") for directory in directories]
     with LiveServer(LivePage(paths, title), host, port) as server:

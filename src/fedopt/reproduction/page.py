@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedopt.display.html import render_template
+from fedopt.reports import render_template
 from fedopt.reproduction.artifacts.cells import ArtifactContent
 from fedopt.reproduction.artifacts.registry import ARTIFACTS, Artifact
 from fedopt.reproduction.comparison import relative_link

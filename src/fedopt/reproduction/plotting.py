@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MultipleLocator
 
-from fedopt.display.line_styles import ALGORITHM_STYLES
+from fedopt.reports import ALGORITHM_STYLES
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
 from fedopt.reproduction.published import METHOD_NAMES, METHODS
 

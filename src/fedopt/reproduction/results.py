@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS
-from fedopt.analysis.seeds import confidence_interval
 from fedopt.errors import UserError
+from fedopt.reports import TRAIN_LOSS, confidence_interval
 from fedopt.reproduction.plan import PlannedRun, RunPlan
 from fedopt.runs.records import RunRecord, number
 from fedopt.tasks import TASKS

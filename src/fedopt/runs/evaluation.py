@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fedopt import rng
 from fedopt.algorithms import Vector, build
 from fedopt.data.store import open_store
 from fedopt.data.store.split_alias import with_test_split
@@ -20,20 +21,19 @@ from fedopt.engine.model_evaluation import EvaluationSums
 from fedopt.engine.problem import Problem
 from fedopt.engine.torch_state import single_thread
 from fedopt.errors import ConfigError, unknown
-from fedopt.formatting import ABSENT, count_noun, metric_unit
+from fedopt.formatting import ABSENT, NotebookDisplay, TextTable, count_noun, metric_unit
+from fedopt.intervals import ratio_half_width
 from fedopt.models.fixed_state import FixedState, fixed_tensors
 from fedopt.remote.location import Location
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.checkpoint import read_rows
 from fedopt.runs.client_table import read_statistics
-from fedopt.runs.cluster_sampling import choose_clients, ratio_half_width
 from fedopt.runs.config import Config
 from fedopt.runs.load import load_directory
 from fedopt.runs.metrics_log import finite_or_none
 from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
 from fedopt.tasks import Task, find_task
-from fedopt.text_table import NotebookDisplay, TextTable
 
 PERCENTILES = (5, 25, 50, 75, 95)
 _COMMON_SPLITS = ("test", "train")
@@ -261,3 +261,9 @@ def _open_split(task: Task, config: Config, split: str) -> Iterator[tuple[Proble
         with with_test_split(open_store(source), split) as directory:
             aliased = config.model_copy(update={"data": {**config.data, "source": str(directory)}})
             yield build_problem(task, aliased, no_training), "test"
+
+
+def choose_clients(population: int, count: int) -> list[int]:
+    """Return `count` different clients in ascending order. Every call chooses the same ones."""
+    draw = rng.generator("evaluated clients")
+    return sorted(int(client) for client in draw.choice(population, size=count, replace=False))

@@ -14,10 +14,9 @@ from torch import nn
 from fedopt.algorithms import Vector
 from fedopt.engine.initial_model import build_module
 from fedopt.engine.problem import Problem
-from fedopt.formatting import ABSENT, count_noun, metric_unit
+from fedopt.formatting import ABSENT, NotebookDisplay, TextTable, count_noun, metric_unit
 from fedopt.models.flat import Flat
 from fedopt.runs.records import averaged_rounds, count_rejected, last_evaluation
-from fedopt.text_table import NotebookDisplay, TextTable
 
 _SUMMARY = (
     "task algorithm rounds seed train_loss metric last value params x_sha256 seconds rejected data".split()

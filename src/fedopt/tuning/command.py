@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
-from fedopt.analysis.run_numbers import TRAIN_LOSS
-from fedopt.display.progress import ProgressBar
 from fedopt.documents import parse_json, read_regular_file, seal
 from fedopt.engine.executors import AUTO, ExecutorOptions
 from fedopt.engine.initial_model import initial_model
 from fedopt.errors import RunDirectoryError
 from fedopt.files import lock_directory, write_atomically
+from fedopt.reports.progress import ProgressBar
+from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import check_directory, remove_checkpoints, remove_temporary_files
 from fedopt.runs.discover import SWEEP

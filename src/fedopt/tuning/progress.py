@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 
-from fedopt.display.pace import Pace
-from fedopt.display.progress import ProgressBar
 from fedopt.formatting import format_duration
+from fedopt.reports.progress import Pace, ProgressBar
 from fedopt.runs.records import RunRecord
 from fedopt.tuning.grid import describe_point
 from fedopt.tuning.trials import WorkItem

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
-from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.errors import ConfigError, unknown
 from fedopt.references import file_name
+from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.runs.config import short_digest
 from fedopt.runs.prepare import find_source
 from fedopt.tasks import TASKS, Task, find_task, task_name

@@ -6,11 +6,10 @@ import csv
 import io
 from typing import Any
 
-from fedopt.analysis.ease_of_tuning import EaseOfTuning
-from fedopt.analysis.heatmap import metric_tolerance
-from fedopt.analysis.run_numbers import TRAIN_LOSS
-from fedopt.analysis.seeds import Interval
 from fedopt.files import write_atomically
+from fedopt.intervals import Interval
+from fedopt.reports.grids import EaseOfTuning, metric_tolerance
+from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.tuning.grid import Grid, edge_axes
 from fedopt.tuning.results import AlgorithmResult, PointResult, SweepResult
 
@@ -20,7 +19,7 @@ def write_results(result: SweepResult) -> None:
     write_atomically(result.out / "sweep.csv", _to_csv(result))
     if records := result.records:
         title = f"Tuning {', '.join(result.request.algorithm_names)} on {result.request.task_name}"
-        from fedopt.reporting import write_report  # imports Jinja2
+        from fedopt.reports.page import write_report  # imports Jinja2
 
         write_report(records, result.report, title)
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fedopt.analysis.ease_of_tuning import EaseOfTuning, MethodTrials, measure_ease_of_tuning
-from fedopt.analysis.heatmap import metric_tolerance
-from fedopt.analysis.seeds import Interval, confidence_interval
-from fedopt.analysis.selection import ScoredTrial, describe_selection
+from fedopt.intervals import Interval, confidence_interval
+from fedopt.reports.grids import EaseOfTuning, MethodTrials, measure_ease_of_tuning, metric_tolerance
+from fedopt.reports.sentences import ScoredTrial, describe_selection
 from fedopt.runs.records import RunRecord, averaged_rounds
 from fedopt.tasks import find_task
 from fedopt.tuning.grid import Grid, Point, describe_point, edge_axes

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS
-from fedopt.display.progress import ProgressBar
 from fedopt.engine.executors import ExecutorOptions
+from fedopt.reports.progress import ProgressBar
+from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.runs.directory import mark_pruned
 from fedopt.runs.records import mean_over_last_rounds
 from fedopt.tuning.backends import open_trials

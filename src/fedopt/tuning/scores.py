@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS, has_finite_rounds, is_trained
 from fedopt.engine.evaluate import default_interval, is_evaluated
 from fedopt.errors import unknown
+from fedopt.reports.summary import TRAIN_LOSS, has_finite_rounds, is_trained
 from fedopt.runs.directory import OUTCOME
 from fedopt.runs.early_stopping import lower_is_better as metric_is_lower_better
 from fedopt.runs.records import LAST_ROUNDS, RunRecord, mean_over_last_rounds

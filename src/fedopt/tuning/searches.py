@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS
 from fedopt.engine.evaluate import is_evaluated
+from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.runs.config import Config
 from fedopt.tuning.trials import Trial, WorkItem
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-from rich.table import Table
 from rich.text import Text
 
-from fedopt.analysis.ease_of_tuning import EaseOfTuning
-from fedopt.analysis.heatmap import metric_tolerance
-from fedopt.analysis.run_numbers import TRAIN_LOSS
-from fedopt.analysis.seeds import Interval
-from fedopt.analysis.selection import mean_unit
-from fedopt.display.fitting_table import PIPE_WIDTH, TextColumn, fitting_table, print_sentences, wide_console
 from fedopt.formatting import ABSENT, Unit, metric_unit
+from fedopt.intervals import Interval
+from fedopt.reports.grids import metric_tolerance
+from fedopt.reports.sentences import mean_unit
+from fedopt.reports.summary import TRAIN_LOSS
+from fedopt.reports.tables import Column, Table, print_sentences, wide_console
 from fedopt.tuning.grid import LOG10_AXES, Value
 from fedopt.tuning.results import AlgorithmResult, SweepResult
 
@@ -21,75 +19,58 @@ from fedopt.tuning.results import AlgorithmResult, SweepResult
 def print_sweep(result: SweepResult) -> None:
     console = wide_console()
     print_sentences(console, *result.selection(), "")
-    console.print(best_points(result, console.width))
+    console.print(best_points(result).fit(console.width))
     for note in notes(result):
         console.print(note, highlight=False, markup=False, soft_wrap=True)
 
 
-def best_points(result: SweepResult, width: int = PIPE_WIDTH) -> Table:
+def best_points(result: SweepResult) -> Table:
     """Build a table with the selected point of each algorithm."""
     request, unit, algorithms = result.request, metric_unit(result.metric), result.algorithms
     data = "synthetic data" if request.data_name == "synthetic" else f"data {request.data_name}"
     rounds = " and ".join(map(str, sorted({algorithm.rounds for algorithm in algorithms})))
     best = [algorithm.best for algorithm in algorithms]
     columns = [
-        TextColumn(
+        Column.of(
             f"log10 {axis.replace('_', ' ')}" if axis in LOG10_AXES else axis,
             [_axis_text(point.point.get(axis) if point else None) for point in best],
         )
         for axis in result.axes
     ]
-    if request.select != result.metric:
+    mean, is_criterion = f"mean of {result.averaged_rounds}", request.select == result.metric
+    if not is_criterion:
         score = metric_unit(request.select) if request.select == TRAIN_LOSS else mean_unit(request.select)
-        columns.append(TextColumn(score.name, [_value_text(score, p.score if p else None) for p in best]))
-    ease = result.ease_of_tuning()
+        columns.append(
+            Column.of(score.name, [_value_text(score, p.score if p else None) for p in best], 0, mean)
+        )
+    ease, metric = result.ease_of_tuning(), request.compared_metric
+    limit = f"within {metric_tolerance(metric).text} of the best trial of all algorithms"
+    near = [_share_text(e.near_best_share) for e in ease]
     means = [_value_text(unit, p.value if p else None) for p in best]
     lasts = [_value_text(unit, p.last if p else None) for p in best]
-    is_criterion = request.select == result.metric
     columns += [
-        TextColumn(mean_unit(result.metric).name, means, drop_order=0 if is_criterion else 1),
-        TextColumn(unit.name, lasts, drop_order=1 if is_criterion else 0),
-        TextColumn("trials", [str(len(algorithm.points)) for algorithm in algorithms], drop_order=4),
-        TextColumn("diverged", [str(algorithm.diverged) for algorithm in algorithms], drop_order=5),
-        TextColumn("near best", [_share_text(e.near_best_share) for e in ease], drop_order=2),
+        Column.of(mean_unit(result.metric).name, means, 0 if is_criterion else 1, mean),
+        Column.of(unit.name, lasts, 1 if is_criterion else 0, "last evaluation"),
+        Column.of("trials", [str(len(algorithm.points)) for algorithm in algorithms], 4),
+        Column.of("diverged", [str(algorithm.diverged) for algorithm in algorithms], 5),
+        Column.of("near best", near, 2, f"trials whose {mean_unit(metric).name} is {limit}"),
     ]
     if any(e.beats_reference is not None for e in ease):
         shares = [_share_text(e.beats_reference_share) for e in ease]
-        columns.append(TextColumn("beats fedavg", shares, drop_order=3))
+        columns.append(Column.of("beats fedavg", shares, 3, "trials better than the best of fedavg"))
     if any(algorithm.with_rejections for algorithm in algorithms):
         rejected = [str(algorithm.with_rejections) for algorithm in algorithms]
-        columns.append(TextColumn("clients rejected", rejected, drop_order=6))
-    return fitting_table(
+        note = "trials with clients whose loss or update was not finite; in the rounds that count, they have "
+        note += "no score"
+        columns.append(Column.of("clients rejected", rejected, 6, note))
+    seeds = len(request.seeds)
+    return Table(
         f"{request.task_name}, {rounds} rounds, {data}",
         "algorithm",
         [Text(algorithm.algorithm) for algorithm in algorithms],
         columns,
-        width,
-        _caption(result, ease),
+        f"±: 95 % confidence interval over {seeds} seeds." if seeds > 1 else "",
     )
-
-
-def _caption(result: SweepResult, ease: list[EaseOfTuning]) -> str:
-    metric, seeds = result.request.compared_metric, len(result.request.seeds)
-    unit = metric_unit(result.metric)
-    parts = [
-        f"{unit.name[0].upper()}{unit.name[1:]}: last evaluation.",
-        f"Mean {unit.name} and train loss: mean of {result.averaged_rounds}.",
-    ]
-    if seeds > 1:
-        parts.append(f"±: 95 % confidence interval over {seeds} seeds.")
-    parts.append(
-        f"Near best: trials whose {mean_unit(metric).name} is within {metric_tolerance(metric).text} of "
-        "the best trial of all algorithms."
-    )
-    if any(e.beats_reference is not None for e in ease):
-        parts.append("Beats fedavg: trials better than the best of fedavg.")
-    if any(algorithm.with_rejections for algorithm in result.algorithms):
-        parts.append(
-            "Clients rejected: trials with clients whose loss or update was not finite; in the rounds that "
-            "count, they have no score."
-        )
-    return " ".join(parts)
 
 
 def _value_text(unit: Unit, value: Interval | None) -> str:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from fedopt.analysis.seeds import is_noise, paired_difference
 from fedopt.formatting import Unit, metric_unit
+from fedopt.reports import is_noise, paired_difference
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable
 from fedopt.reproduction.data_sources import SYNTHETIC
 from fedopt.reproduction.plan import RunPlan

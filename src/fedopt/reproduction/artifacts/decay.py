@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS
+from fedopt.reports import TRAIN_LOSS
 from fedopt.reproduction.artifacts.cells import ArtifactContent, comparison_content, ranked_cell, seed_notes
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, mark_bold, point_text
 from fedopt.reproduction.plan import RunPlan

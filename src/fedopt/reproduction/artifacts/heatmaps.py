@@ -12,9 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from fedopt.analysis import heatmap
-from fedopt.analysis.ease_of_tuning import MethodTrials, measure_ease_of_tuning
-from fedopt.reporting.colours import text_colour
+from fedopt.reports import MethodTrials, measure_ease_of_tuning, metric_scale, metric_tolerance, text_colour
 from fedopt.reproduction.artifacts.cells import NO_NUMBERS, ArtifactContent, paper_unit, unit_text, value_cell
 from fedopt.reproduction.comparison import ComparisonCell, ComparisonTable, axis_text, log10_text, point_text
 from fedopt.reproduction.plan import RunPlan
@@ -59,7 +57,7 @@ def _map_title(method: str) -> str:
 
 def _tuning_table(plan: RunPlan, task: str, values: dict[str, list[RunValue]]) -> ComparisonTable:
     """Show how easy each optimizer is to tune, compared with the best run of all optimizers."""
-    tolerance = heatmap.metric_tolerance(TASKS[task].metric)
+    tolerance = metric_tolerance(TASKS[task].metric)
     higher_is_better = TASKS[task].better == "higher"
     trials = [MethodTrials(method, method, [run.value for run in values[method]]) for method in OPTIMIZERS]
     eases = measure_ease_of_tuning(trials, higher_is_better, tolerance)
@@ -118,7 +116,7 @@ class _Colours(NamedTuple):
 
 def _choose_colours(known: Sequence[float], higher_is_better: bool) -> _Colours:
     """Return one colour scale for all maps, brighter for better."""
-    scale = heatmap.metric_scale(known, higher_is_better)
+    scale = metric_scale(known, higher_is_better)
     low, high = sorted((scale.worst, scale.best))
     if high == low:
         low, high = low - 0.5, high + 0.5

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedopt.analysis.seeds import Interval, confidence_interval
+from fedopt.reports import Interval, confidence_interval
 from fedopt.reproduction import plotting
 from fedopt.reproduction.artifacts.cells import (
     ArtifactContent,

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from fedopt.analysis.run_numbers import TRAIN_LOSS
+from fedopt.reports import TRAIN_LOSS
 from fedopt.reproduction import plotting
 from fedopt.reproduction.artifacts.cells import (
     NO_NUMBERS,

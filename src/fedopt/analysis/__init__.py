@@ -1,1 +1,0 @@
-"""Numbers computed from recorded runs: confidence intervals, comparisons and learning-rate grids."""

@@ -1,1 +1,0 @@
-"""Output for people: progress, tables and HTML templates."""
