@@ -35,11 +35,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
+from speed.engine_rounds import EngineRounds
+from speed.origin import MarkedBlock, describe_origin, measurement_origin
+from speed.workload import build_workload
 
-from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import describe_origin, measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.workload import build_workload
 from fedopt.engine.executors.ray.connection import connected, import_ray
 from fedopt.engine.executors.ray.pieces import split_cohort
 from fedopt.files import write_atomically

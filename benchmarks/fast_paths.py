@@ -22,13 +22,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from speed.origin import MarkedBlock, describe_origin, measurement_origin
+from speed.workload import build_workload
 from torch import Tensor, nn
 
 from fedopt.algorithms import Algorithm, scaffold
 from fedopt.algorithms.base import Round
-from fedopt.bench.environment import describe_origin, measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.workload import build_workload
 from fedopt.engine.allocation import ENVIRONMENT
 from fedopt.engine.fast_paths import (
     CLIENT_ON_SPARSE_ROWS,

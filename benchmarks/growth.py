@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedopt.bench.environment import measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.memory import PeakMemory, process_tree, total_megabytes
+from speed.memory import PeakMemory, process_tree, total_megabytes
+from speed.origin import MarkedBlock, measurement_origin
+
 from fedopt.files import write_atomically
 
 RARE_EVALUATION = {"eval.every": 10_000, "eval.sample": 100, "checkpoint.every": 10_000}

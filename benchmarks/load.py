@@ -21,9 +21,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from fedopt.bench.environment import describe_origin, measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.memory import process_tree, total_megabytes
+from speed.memory import process_tree, total_megabytes
+from speed.origin import MarkedBlock, describe_origin, measurement_origin
 
 INTERVAL = 0.5  # seconds between samples
 QUIET = ("--set", "eval.every=10000", "--set", "eval.sample=50", "--set", "checkpoint.every=100")

@@ -27,11 +27,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from speed.engine_rounds import EngineRounds
+from speed.origin import MarkedBlock, describe_origin, measurement_origin
+from speed.workload import BenchmarkWorkload, build_workload
 
-from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import describe_origin, measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.workload import BenchmarkWorkload, build_workload
 from fedopt.engine.aggregate import BlockSum
 from fedopt.engine.executors.ray import executor as ray_executor
 from fedopt.engine.executors.ray.connection import SYSTEM_CONFIG, import_ray

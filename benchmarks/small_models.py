@@ -22,18 +22,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedopt.bench.command import bench
-from fedopt.bench.engine_rounds import EngineRounds
-from fedopt.bench.environment import describe_origin, measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.result_table import executor_rows
-from fedopt.bench.workload import build_workload
+from speed.__main__ import measure
+from speed.engine_rounds import EngineRounds
+from speed.measure_task import SpeedOptions
+from speed.origin import MarkedBlock, describe_origin, measurement_origin
+from speed.peers import parse_peers
+from speed.result_table import executor_rows, markdown_table
+from speed.workload import build_workload
 
 COHORTS = (10, 30, 100, 300, 1000)
 HIDDEN = (32, 256, 1024, 4096)  # units of the perceptron
@@ -47,13 +48,10 @@ RUN = ("--algorithm", "fedavg", "--set", "client.steps=10")
 log = partial(print, file=sys.stderr, flush=True)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
 def measure_bench(against: str, repeats: int) -> list[str]:
-    result = bench(["small_lr", "small_mlp"], against, repeats, None, None, None, 120.0, log)
+    result = measure(
+        ["small_lr", "small_mlp"], SpeedOptions(parse_peers(against), repeats, seconds=120.0), log
+    )
     lines = markdown_table(*executor_rows(result))
     for task, numbers in result["tasks"].items():
         executors = numbers["executors"]

@@ -40,10 +40,8 @@ import soak_contracts
 from soak_cases import Case, Result
 from soak_contracts import Contract
 from soak_faults import Disk, jumping_clock, slow_disk
-
-from fedopt.bench.environment import describe_origin, measurement_origin
-from fedopt.bench.marked_block import MarkedBlock
-from fedopt.bench.memory import process_tree
+from speed.memory import process_tree
+from speed.origin import MarkedBlock, describe_origin, measurement_origin
 
 PATIENCE = 120.0  # seconds after which a command counts as hanging
 TARGETS = ("main", "worker", "all")

@@ -25,8 +25,8 @@ from fedopt.reports import (
     metric_unit,
     render_template,
 )
-from fedopt.reproduction import plotting
-from fedopt.reproduction.published import METHOD_NAMES
+from fedopt_paper import plotting
+from fedopt_paper.published import METHOD_NAMES
 
 ALGORITHMS = ["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"]
 ADAPTIVE = ("fedadagrad", "fedadam", "fedyogi")

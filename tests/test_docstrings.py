@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,11 @@ FUNCTIONS |= {
     for name in reports.__all__
     if inspect.isfunction(getattr(reports, name))
 }
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "packages.md"
+for name in re.findall(r"^::: (.*)$", REFERENCE.read_text(), re.MULTILINE):
+    module, _, last = name.rpartition(".")
+    if inspect.isfunction(value := getattr(import_module(module), last)):
+        FUNCTIONS[name] = value
 BUILDERS = (*algorithms.OPTIMIZERS.values(), *(entry.build for entry in algorithms.ALGORITHMS.values()))
 FUNCTIONS |= {f"algorithms.{function.__name__}": function for function in BUILDERS}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}

@@ -17,7 +17,7 @@ def test_generated_parts_of_documents_are_up_to_date():
 
 def test_paths_in_documents_exist():
     path_pattern = re.compile(r"`((?:src|docs|tests|examples|benchmarks)/[\w./-]+)`")
-    package_pattern = re.compile(r"`((?:algorithms|engine|data|models|tasks|runs|bench)/[\w/]+\.py)`")
+    package_pattern = re.compile(r"`((?:algorithms|engine|data|models|tasks|runs)/[\w/]+\.py)`")
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     for document in [*documents, ROOT / "benchmarks" / "README.md"]:
         text = document.read_text()

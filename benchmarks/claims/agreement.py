@@ -26,8 +26,8 @@ from claims.sparse import best_full_runs
 from claims.writers_plan import SCHEDULES, SEEDS
 from fedopt.files import write_atomically
 from fedopt.reports import CONFIDENCE, Interval, confidence_interval
-from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
+from fedopt_paper.published import METHOD_NAMES, OPTIMIZERS
 
 PROGRAM = Path(__file__).parent / "independent.py"
 FILE = Path(__file__).parent / "independent.json"

@@ -17,10 +17,10 @@ from claims.sweeps import DIGIT_GRIDS, TAG_GRIDS, Sweeps, heat_maps
 from claims.tags_plan import GRID
 from fedopt.formatting import ABSENT
 from fedopt.reports import RateGrid, log10
-from fedopt.reproduction import plotting
-from fedopt.reproduction.artifacts.tuning import MIN_CHANGE
-from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
+from fedopt_paper import plotting
+from fedopt_paper.artifacts.tuning import MIN_CHANGE
+from fedopt_paper.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS
 
 FLOOR_MARGIN = 0.02  # above a constant prediction; below, trials have learned nothing
 

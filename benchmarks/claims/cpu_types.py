@@ -16,7 +16,7 @@ from pathlib import Path
 from claims.plan import plan_entries
 from claims.results import RESULTS_BY_CPU, EntryResult, load_results, load_results_by_cpu, store_result
 from claims.runner import Log, execute, has_data, lock_entry, make_result, this_cpu_type
-from fedopt.reproduction.published import OPTIMIZERS
+from fedopt_paper.published import OPTIMIZERS
 
 # Long runs with three seeds whose values are compared.
 _TAGS = {

@@ -12,8 +12,8 @@ from claims.selection import rates_text
 from claims.writers_plan import SCHEDULES
 from fedopt.formatting import ABSENT
 from fedopt.reports import Interval, log10
-from fedopt.reproduction.published import METHOD_NAMES, OPTIMIZERS
 from fedopt.runs.records import RunRecord
+from fedopt_paper.published import METHOD_NAMES, OPTIMIZERS
 
 HEADER = ["", "constant", "decay", "difference"]
 WITH_DECAY = "centralized training with decay"

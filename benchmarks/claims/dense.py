@@ -24,8 +24,8 @@ from claims.section import (
 )
 from fedopt.formatting import ABSENT
 from fedopt.reports import Interval, confidence_interval, log10, paired_difference
-from fedopt.reproduction.published import METHOD_NAMES, METHODS, paper_settings
 from fedopt.runs.records import RunRecord
+from fedopt_paper.published import METHOD_NAMES, METHODS, paper_settings
 
 JUDGED = ("fedadam", "fedyogi")  # the paper claims it for these two
 AUTOENCODER_ROUNDS = (50, 100, 150, 200)

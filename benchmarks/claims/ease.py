@@ -16,7 +16,7 @@ from claims.sweeps import DIGIT_GRIDS, TAG_GRIDS, Sweeps, heat_maps
 from claims.tags_plan import GRID
 from fedopt.formatting import ABSENT, count_noun
 from fedopt.reports import RateGrid, RateTrial
-from fedopt.reproduction.published import METHOD_NAMES
+from fedopt_paper.published import METHOD_NAMES
 
 DISTANCES = (1, 2, 3, 5)  # points; all that were looked at with seed 0
 

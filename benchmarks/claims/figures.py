@@ -14,9 +14,9 @@ from matplotlib.patches import Rectangle
 
 from fedopt.formatting import metric_unit
 from fedopt.reports import PALETTE, RateGrid, cell_colours, confidence_interval, log10
-from fedopt.reproduction import plotting
-from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.runs.records import RunRecord
+from fedopt_paper import plotting
+from fedopt_paper.published import METHOD_NAMES
 
 Curves = Mapping[str, Sequence[RunRecord]]  # the seeds of each line, by label
 

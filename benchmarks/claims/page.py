@@ -27,7 +27,7 @@ from claims.tags_plan import TUNING_ROUNDS
 from claims.tau import robustness_to_tau
 from claims.times import load_estimates, times_table
 from fedopt.files import write_atomically
-from fedopt.reproduction.plotting import render_svg
+from fedopt_paper.plotting import render_svg
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "claims.md"

@@ -13,7 +13,7 @@ from claims import label_skew, small_scale, tags_plan, writers_plan
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.tags_plan import BEST_POINTS, FULL_ROUNDS, SEEDS, TUNING_ROUNDS
-from fedopt.reproduction.published import METHODS, OPTIMIZERS
+from fedopt_paper.published import METHODS, OPTIMIZERS
 
 
 def plan_entries(results: Results) -> list[Entry]:

@@ -10,8 +10,8 @@ from claims.plan import REPEATED, REPEATED_WITH
 from claims.results import EntryResult, Results, cpu_type, load_results_by_cpu
 from claims.section import Section, difference, mean_interval, seed_values
 from fedopt.reports import Interval
-from fedopt.reproduction.published import METHOD_NAMES, METHODS
 from fedopt.runs.records import LAST_ROUNDS, RunRecord
+from fedopt_paper.published import METHOD_NAMES, METHODS
 
 
 def repeatability(results: Results) -> Section:

@@ -35,7 +35,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from fedopt.reports import Interval
-from fedopt.reproduction.published import METHOD_NAMES
+from fedopt_paper.published import METHOD_NAMES
 
 STATUSES = ("holds", "holds weaker", "not shown here", "contradicted", "not run yet", "measured", "confirmed")
 HOLDS, WEAKER, NOT_SHOWN, CONTRADICTED, NOT_RUN, MEASURED, CONFIRMED = STATUSES

@@ -13,7 +13,7 @@ from claims.section import Runs, Section, curve_figure, difference, divergence, 
 from claims.selection import joined_records, method_grids
 from fedopt.formatting import ABSENT
 from fedopt.reports import Interval, RateTrial, log10
-from fedopt.reproduction.published import METHOD_NAMES
+from fedopt_paper.published import METHOD_NAMES
 
 FEDAVGS_RATES = "FedAvg's rates"
 

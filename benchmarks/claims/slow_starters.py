@@ -13,8 +13,8 @@ from claims.sweeps import HEAT_MAP_TAU
 from claims.tags_plan import GRIDS, MORE_POINTS, SEEDED_CHANGES, SEEDS, TAU, TUNING_ROUNDS
 from fedopt.formatting import ABSENT
 from fedopt.reports import Interval, RateGrid, RateTrial, log10, paired_difference
-from fedopt.reproduction.published import METHOD_NAMES
 from fedopt.tuning.searches import REDUCTION
+from fedopt_paper.published import METHOD_NAMES
 
 SLOW = ("fedadam", "fedyogi")
 VARIANTS = {  # names of entries

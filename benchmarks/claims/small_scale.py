@@ -12,16 +12,16 @@ from claims.markdown import table
 from claims.restore import restore_runs
 from claims.results import EntryResult
 from fedopt.formatting import ABSENT, count_noun
-from fedopt.reproduction.artifacts.performance import UNTRAINED, method_cell, untrained_cell
-from fedopt.reproduction.artifacts.registry import select_artifacts
-from fedopt.reproduction.cost_estimate import StepTimes, run_seconds
-from fedopt.reproduction.data_sources import find_data_sources
-from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.published import METHOD_NAMES, METHODS, TASK_NAMES
-from fedopt.reproduction.results import RunReader
-from fedopt.reproduction.scales import SMALL
 from fedopt.runs.records import RunRecord
 from fedopt.tuning.trials import is_finished
+from fedopt_paper.artifacts.performance import UNTRAINED, method_cell, untrained_cell
+from fedopt_paper.artifacts.registry import select_artifacts
+from fedopt_paper.cost_estimate import StepTimes, run_seconds
+from fedopt_paper.data_sources import find_data_sources
+from fedopt_paper.plan import PlannedRun, RunPlan
+from fedopt_paper.published import METHOD_NAMES, METHODS, TASK_NAMES
+from fedopt_paper.results import RunReader
+from fedopt_paper.scales import SMALL
 
 ENTRY = "reproduction/small"
 

@@ -13,8 +13,8 @@ from claims.selection import rates_text
 from claims.tags_plan import synthetic_points as searched_points
 from fedopt.formatting import ABSENT
 from fedopt.reports import Interval
-from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS, paper_settings
 from fedopt.runs.records import RunRecord
+from fedopt_paper.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS, paper_settings
 
 METRIC = "recall_at_5"
 REAL, SYNTHETIC = "tags of real questions, 1,500 rounds", "tags, synthetic data, 300 rounds"

@@ -11,7 +11,7 @@ from claims.results import Results
 from claims.selection import joined_records, method_grids
 from claims.tags_plan import GRIDS, MORE_POINTS, TAU
 from fedopt.reports import RateGrid
-from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS
+from fedopt_paper.published import ADAPTIVE, METHOD_NAMES, OPTIMIZERS
 
 HEAT_MAP_TAU = 1e-3
 

@@ -8,7 +8,7 @@ from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.selection import best_points
 from fedopt.reports import log10
-from fedopt.reproduction.published import ADAPTIVE, OPTIMIZERS, paper_settings
+from fedopt_paper.published import ADAPTIVE, OPTIMIZERS, paper_settings
 
 SEEDS = 3  # of the comparisons with confidence intervals
 BEST_POINTS = 3  # of each method, that run at full length

@@ -16,8 +16,8 @@ from claims.tags_plan import TAU
 from claims.tuning_rules import TAUS
 from fedopt.formatting import ABSENT
 from fedopt.reports import RateGrid, RateTrial, log10
-from fedopt.reproduction import plotting
-from fedopt.reproduction.published import ADAPTIVE, METHOD_NAMES
+from fedopt_paper import plotting
+from fedopt_paper.published import ADAPTIVE, METHOD_NAMES
 
 
 def robustness_to_tau(results: Results) -> Section:

@@ -20,11 +20,11 @@ from claims.small_scale import small_scale_hours
 from fedopt.engine.evaluate import is_evaluated
 from fedopt.files import write_atomically
 from fedopt.formatting import ABSENT
-from fedopt.reproduction.cost_estimate import StepTimes, measure_step_times
-from fedopt.reproduction.cost_estimate import estimate_seconds as run_estimate
-from fedopt.reproduction.published import TASK_NAMES
 from fedopt.runs.records import RunRecord
 from fedopt.tasks import TASKS
+from fedopt_paper.cost_estimate import StepTimes, measure_step_times
+from fedopt_paper.cost_estimate import estimate_seconds as run_estimate
+from fedopt_paper.published import TASK_NAMES
 
 ESTIMATES = Path(__file__).parent / "estimates.json"
 

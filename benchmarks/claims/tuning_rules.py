@@ -29,7 +29,7 @@ from claims.rules import (
     upper,
 )
 from fedopt.reports import Interval, confidence_interval
-from fedopt.reproduction.published import METHOD_NAMES
+from fedopt_paper.published import METHOD_NAMES
 
 TAUS = (-5.0, -4.0, -3.0, -2.0, -1.0)
 

@@ -11,7 +11,7 @@ from claims.digit_data import STORE
 from claims.entry import Entry, set_options
 from claims.results import Results
 from claims.selection import best_points
-from fedopt.reproduction.published import ADAPTIVE, OPTIMIZERS
+from fedopt_paper.published import ADAPTIVE, OPTIMIZERS
 
 TASK = "claims.writers:writers"
 GRID_ROUNDS, FULL_ROUNDS, CENTRAL_EPOCHS = 500, 1500, 30

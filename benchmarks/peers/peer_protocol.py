@@ -22,7 +22,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class PeerWorkload:
-    """One round of one task, written by `src/fedopt/bench/workload.py`."""
+    """One round of one task, written by `benchmarks/speed/workload.py`."""
 
     directory: Path
     workers: int

@@ -35,7 +35,7 @@ def create_environment(peer: str, python: str) -> None:
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    print(f"{peer}: ready in {target.relative_to(ROOT)}; fedopt bench --against {peer}")
+    print(f"{peer}: ready in {target.relative_to(ROOT)}; python -m benchmarks.speed --against {peer}")
 
 
 def main() -> int:

@@ -8,8 +8,9 @@ Names are imported on first use, so that workers and `fedopt --help` start fast.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fedopt.lazy import lazy_names
 
 if TYPE_CHECKING:
     from fedopt import partition
@@ -79,50 +80,23 @@ __all__ = [
     "workers",
 ]
 
-_MODULES = {
-    "Algorithm": "fedopt.algorithms",
-    "ClientResult": "fedopt.algorithms",
-    "Evaluation": "fedopt.api",
-    "FedoptError": "fedopt.errors",
-    "LoadedRun": "fedopt.api",
-    "Optimizer": "fedopt.algorithms",
-    "Position": "fedopt.engine.loop",
-    "Round": "fedopt.algorithms",
-    "RoundReport": "fedopt.engine.aggregate",
-    "RunError": "fedopt.errors",
-    "RunGroup": "fedopt.api",
-    "RunLogger": "fedopt.runs.loggers",
-    "RunRequest": "fedopt.api",
-    "RunResult": "fedopt.runs.result",
-    "STOP": "fedopt.runs.callbacks",
-    "Step": "fedopt.engine.loop",
-    "Task": "fedopt.tasks",
-    "TuningResult": "fedopt.api",
-    "UserError": "fedopt.errors",
-    "Work": "fedopt.algorithms",
-    "__version__": "fedopt.version",
-    "compare": "fedopt.api",
-    "evaluate": "fedopt.api",
-    "export": "fedopt.api",
-    "federate": "fedopt.data.federate",
-    "load": "fedopt.api",
-    "own_task": "fedopt.api",
-    "report": "fedopt.api",
-    "resume": "fedopt.api",
-    "run": "fedopt.api",
-    "run_seeds": "fedopt.api",
-    "sweep": "fedopt.api",
-    "workers": "fedopt.engine.executors",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "partition":
-        return import_module("fedopt.partition")
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
-    raise AttributeError(f"module 'fedopt' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "fedopt.algorithms": "Algorithm ClientResult Optimizer Round Work",
+            "fedopt.api": "Evaluation LoadedRun RunGroup RunRequest TuningResult compare evaluate export "
+            "load own_task report resume run run_seeds sweep",
+            "fedopt.data.federate": "federate",
+            "fedopt.engine.executors": "workers",
+            "fedopt.engine.loop": "Position Step",
+            "fedopt.engine.aggregate": "RoundReport",
+            "fedopt.errors": "FedoptError RunError UserError",
+            "fedopt.partition": "partition",
+            "fedopt.runs.callbacks": "STOP",
+            "fedopt.runs.loggers": "RunLogger",
+            "fedopt.runs.result": "RunResult",
+            "fedopt.tasks": "Task",
+            "fedopt.version": "__version__",
+        },
+    )

@@ -30,6 +30,29 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+__all__ = [
+    "ClusterError",
+    "CompileError",
+    "ConfigError",
+    "DataError",
+    "DiskError",
+    "Diverged",
+    "FedoptError",
+    "MissingExtra",
+    "MissingProgram",
+    "ModelError",
+    "RemoteDirectoryError",
+    "ResumeWarning",
+    "RunDirectoryError",
+    "RunError",
+    "UnknownName",
+    "UploadError",
+    "UserCodeError",
+    "UserError",
+    "WorkerError",
+    "unknown",
+]
+
 MAX_LISTED = 50  # names in a message
 
 
@@ -192,10 +215,18 @@ class ExecutorWarning(UserWarning):
 def unknown(kind: str, name: str, allowed: Iterable[str], also: str = "") -> UnknownName:
     """Build the error for an unknown name, with the closest allowed one as a suggestion.
 
-    `also` describes further allowed names.
+    Args:
+        kind: what the name names.
+        name: the unknown name.
+        allowed: the allowed names.
+        also: further allowed names, in words.
 
-    >>> str(unknown("algorithm", "fedadm", ["fedavg", "fedadam"]))
-    "unknown algorithm 'fedadm' (did you mean 'fedadam'?); allowed: fedavg, fedadam"
+    Returns:
+        The error, to be raised.
+
+    Examples:
+        >>> str(unknown("algorithm", "fedadm", ["fedavg", "fedadam"]))
+        "unknown algorithm 'fedadm' (did you mean 'fedadam'?); allowed: fedavg, fedadam"
     """
     names = list(allowed)
     close = difflib.get_close_matches(name, names, n=1)

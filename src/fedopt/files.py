@@ -14,11 +14,14 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from fedopt.documents import parse_json, read_regular_file
 from fedopt.errors import DiskError, RunDirectoryError
+
+__all__ = ["locked_directory", "write_atomically"]
 
 Log = Callable[[str], None]
 _ATTEMPTS, _SECONDS_BETWEEN_ATTEMPTS = 10, 0.02  # to lock a directory
@@ -29,9 +32,19 @@ def no_log(message: str) -> None:
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace `path` by `content` in one step. If writing fails, the old file remains.
+    """Replace a file in one step. If writing fails, the old file remains.
 
-    Characters without a UTF-8 encoding, which file names may contain, are escaped.
+    Args:
+        path: the file.
+        content: bytes, or a text. Characters without a UTF-8 encoding, as in file names, are escaped.
+
+    Returns:
+        None.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as directory:
+        ...     write_atomically(Path(directory) / "numbers.csv", "round,loss")
     """
     data = content.encode(errors="backslashreplace") if isinstance(content, str) else content
     temporary = temporary_path(path)
@@ -158,6 +171,71 @@ def lock_directory(path: Path, user: str) -> int:
         raise RunDirectoryError(
             f"cannot write to {path}: {_describe(error)}; choose another directory", path=path
         ) from error
+
+
+def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[str] = ()) -> bool:
+    """Refuse a directory with foreign files. Return whether it already holds a `kind`.
+
+    `marker` is the file that identifies a `kind`, such as "sweep.json" for a sweep. `leftovers` are entries
+    that an interrupted start may leave without the marker.
+    """
+    if path.exists() and not path.is_dir():
+        raise RunDirectoryError(f"{path} is a file, not a directory; choose another directory", path=path)
+    if not path.is_dir():
+        return False
+    if (path / marker).exists():
+        return True
+    names = sorted(entry.name for entry in path.iterdir())
+    foreign = [name for name in names if not name.startswith(".") and name not in leftovers]
+    if foreign:
+        raise RunDirectoryError(
+            f"{path} is not empty and not a {kind} (it has {foreign[0]!r}); choose another directory",
+            path=path,
+        )
+    return False
+
+
+@contextmanager
+def locked_directory(
+    path: Path, kind: str, marker: str, content: Mapping[str, str], leftovers: Collection[str] = ()
+) -> Iterator[None]:
+    """Create and lock a directory for runs. Refuse it if it is in use, or holds anything else.
+
+    Args:
+        path: the directory.
+        kind: what it holds, such as "sweep"; for messages.
+        marker: the JSON file that identifies a `kind`. The caller writes it.
+        content: values that an existing marker must have.
+        leftovers: entries that an interrupted start may leave without the marker.
+
+    Returns:
+        A context manager that holds the lock.
+
+    Examples:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as path, locked_directory(Path(path), "sweep", "sweep.json", {}):
+        ...     pass
+    """
+    if check_directory(path, kind, marker, leftovers):
+        file = path / marker
+        try:
+            document = parse_json(read_regular_file(file))
+            recorded = {key: str(document[key]) for key in content}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise RunDirectoryError(
+                f"{file} is damaged ({error}); restore or remove it, or choose another directory", path=path
+            ) from error
+        for key, value in content.items():
+            if recorded[key] != value:
+                raise RunDirectoryError(
+                    f"{path} holds a {kind} with {key} {recorded[key]}; choose another directory",
+                    path=path,
+                )
+    lock = lock_directory(path, kind)
+    try:
+        yield
+    finally:
+        os.close(lock)
 
 
 @contextmanager

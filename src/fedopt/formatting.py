@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
+__all__ = ["Unit", "count_noun", "format_duration", "metric_unit"]
+
 ABSENT = "–"  # shown where there is no value
 _LARGE = 1e9  # numbers from here on are written with an exponent
 _PERCENT_METRICS = ("accuracy", "recall", "precision", "f1")
@@ -78,10 +80,6 @@ def metric_unit(metric: str) -> Unit:
     """Return the unit in which a metric is displayed.
 
     Args:
-        metric: the name of a metric, such as "recall_at_5".
-
-    Returns:
-        The unit. Its method `format` formats a value.
 
     Examples:
         >>> accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
@@ -138,8 +136,16 @@ def column_formatter(values: Sequence[float | None]) -> Callable[[float], str]:
 def count_noun(count: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless the count is 1.
 
-    >>> count_noun(1, "client"), count_noun(1200, "example")
-    ('1 client', '1,200 examples')
+    Args:
+        count: the count.
+        noun: the noun in the singular.
+
+    Returns:
+        The text.
+
+    Examples:
+        >>> count_noun(1, "client"), count_noun(1200, "example")
+        ('1 client', '1,200 examples')
     """
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
@@ -168,8 +174,15 @@ _DURATIONS = (
 def format_duration(seconds: float) -> str:
     """Format a duration in the largest suitable unit.
 
-    >>> [format_duration(s) for s in (0, 42, 600, 7200, 400000, 4e7)]
-    ['0 s', '42 s', '10 min', '2.0 h', '4.6 days', '1.3 years']
+    Args:
+        seconds: the duration.
+
+    Returns:
+        The text.
+
+    Examples:
+        >>> [format_duration(s) for s in (0, 42, 600, 7200, 400000, 4e7)]
+        ['0 s', '42 s', '10 min', '2.0 h', '4.6 days', '1.3 years']
     """
     for limit, size, unit, digits in _DURATIONS:
         if seconds < limit:

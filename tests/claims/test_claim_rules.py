@@ -17,8 +17,8 @@ from claims.tuning_rules import Counts
 
 from claims import rules, tuning_rules
 from fedopt.reports import Interval, RateTrial, SeedGroup
-from fedopt.reproduction.published import ADAPTIVE
 from fedopt.runs.records import RunRecord
+from fedopt_paper.published import ADAPTIVE
 
 AHEAD = {"fedadam": 4, "fedyogi": 4, "fedavgm": 3, "fedavg": 2}  # numbers of good client rates
 PAPER = {"fedadagrad": 0.371, "fedadam": 0.358, "fedyogi": 0.359}

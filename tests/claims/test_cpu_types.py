@@ -14,9 +14,9 @@ from claims.results import EntryResult, load_results, load_results_by_cpu
 from claims.small_scale import small_scale_hours
 
 from claims import cpu_types, rules, runner, times
-from fedopt.reproduction.cost_estimate import StepTimes
-from fedopt.reproduction.published import TASK_NAMES
 from fedopt.runs.records import RunRecord
+from fedopt_paper.cost_estimate import StepTimes
+from fedopt_paper.published import TASK_NAMES
 
 METHODS = len(COMPARED["tags of real questions"])
 NAME = COMPARED["tags of real questions"]["fedadam"]

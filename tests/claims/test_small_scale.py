@@ -8,11 +8,11 @@ from claims.results import EntryResult, read_records
 from reproduction_runs import write_run
 
 from claims import small_scale
-from fedopt.reproduction.data_sources import find_data_sources
-from fedopt.reproduction.plan import RunPlan
-from fedopt.reproduction.results import RunReader
-from fedopt.reproduction.scales import SMALL
 from fedopt.runs.records import RunRecord
+from fedopt_paper.data_sources import find_data_sources
+from fedopt_paper.plan import RunPlan
+from fedopt_paper.results import RunReader
+from fedopt_paper.scales import SMALL
 
 CPU = "AVX2"
 HOURS = {

@@ -108,3 +108,14 @@ def test_invalid_requests_exit_with_2_and_one_line(
 def test_debug_shows_the_traceback() -> None:
     with pytest.raises(Exception, match="unknown task"):
         fedopt("--debug", "run", "nothing")
+
+
+def test_command_of_another_package_that_cannot_be_imported_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metadata = tmp_path / "broken-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[fedopt.commands]\nbroken = absent_module:run\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    refused(fedopt("broken"), "absent_module:run")

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from fedopt.algorithms import ALGORITHMS
 from fedopt.cli.completion import (
     ALGORITHM_NAMES,
@@ -29,10 +31,15 @@ def test_names_are_completed() -> None:
     assert complete_algorithms("fedavg,fedavg") == ["fedavg,fedavgm"]
 
 
-def test_bash_receives_the_names_of_tasks() -> None:
-    variables = {"_FEDOPT_COMPLETE": "complete_bash", "COMP_WORDS": "fedopt run emn", "COMP_CWORD": "2"}
+@pytest.mark.parametrize(
+    ("words", "expected"), [("run emn", ["emnist_cr", "emnist_ae"]), ("rep", ["report", "reproduce"])]
+)
+def test_bash_receives_the_names_of_tasks_and_commands(words: str, expected: list[str]) -> None:
+    """The command `reproduce` is an entry point of another package."""
+    variables = {"_FEDOPT_COMPLETE": "complete_bash", "COMP_WORDS": f"fedopt {words}"}
+    variables["COMP_CWORD"] = str(len(words.split()))
     code = "from fedopt.cli.app import app; app(prog_name='fedopt')"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | variables, capture_output=True, text=True, timeout=60
     )
-    assert done.stdout.split() == ["emnist_cr", "emnist_ae"]
+    assert done.stdout.split() == expected

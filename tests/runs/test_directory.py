@@ -9,7 +9,8 @@ from run_cases import train
 from written import read_info, write_run
 
 from fedopt.errors import RunDirectoryError
-from fedopt.runs.directory import check_directory, mark_pruned, remove_checkpoints, remove_temporary_files
+from fedopt.files import check_directory
+from fedopt.runs.directory import mark_pruned, remove_checkpoints, remove_temporary_files
 
 
 @pytest.mark.parametrize("status", ["running", "failed"])

@@ -8,8 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from fedopt.bench.workload import BenchmarkWorkload, build_workload
+from speed.workload import BenchmarkWorkload, build_workload
 
 PEERS_DIRECTORY = Path(__file__).resolve().parents[2] / "benchmarks" / "peers"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import ModuleType
 
 import torch
+from speed.workload import BenchmarkWorkload
 
 from fedopt.algorithms import Round
-from fedopt.bench.workload import BenchmarkWorkload
 from fedopt.engine.aggregate import BlockedMean, BlockSum
 from fedopt.engine.torch_state import single_thread
 from fedopt.engine.worker import ClientJob, Worker

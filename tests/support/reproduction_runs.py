@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 
 from fedopt.data.store import write_store
-from fedopt.reproduction.artifacts.cells import ArtifactContent
-from fedopt.reproduction.artifacts.registry import ARTIFACTS
-from fedopt.reproduction.comparison import ComparisonCell
-from fedopt.reproduction.data_sources import DataSource, synthetic_source
-from fedopt.reproduction.plan import PlannedRun, RunPlan
-from fedopt.reproduction.published import DATASETS, TASK_NAMES
-from fedopt.reproduction.results import RunReader
-from fedopt.reproduction.scales import ReproductionScale
 from fedopt.tasks import TASKS
+from fedopt_paper.artifacts.cells import ArtifactContent
+from fedopt_paper.artifacts.registry import ARTIFACTS
+from fedopt_paper.comparison import ComparisonCell
+from fedopt_paper.data_sources import DataSource, synthetic_source
+from fedopt_paper.plan import PlannedRun, RunPlan
+from fedopt_paper.published import DATASETS, TASK_NAMES
+from fedopt_paper.results import RunReader
+from fedopt_paper.scales import ReproductionScale
 
 TINY = ReproductionScale(
     name="tiny",

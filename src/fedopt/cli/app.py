@@ -6,11 +6,12 @@ import errno
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from fedopt.cli import bench, data, new, reproduce, resume, runs, sweep, watch
+from fedopt.cli import data, new, resume, runs, sweep, watch
 from fedopt.cli.options import typed_command
 from fedopt.cli.streams import StandardStreams
 from fedopt.engine.allocation import keep_freed_memory
@@ -18,7 +19,42 @@ from fedopt.errors import FedoptError, UserCodeError, UserError
 from fedopt.formatting import printable
 from fedopt.runs.interrupts import SignalHandler
 
+
+class CommandGroup(TyperGroup):
+    """The commands of this package, and the entry points of the group `fedopt.commands` of all packages.
+
+    Entry points are read only for a list of commands and for a name that is not one of this package.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._add_entry_points()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            self._add_entry_points()
+        return super().get_command(ctx, cmd_name)
+
+    def _add_entry_points(self) -> None:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group="fedopt.commands"):
+            if point.name in self.commands:
+                continue
+            try:
+                function = point.load()
+            except (ImportError, AttributeError) as error:
+                raise UserCodeError(
+                    f"the command {point.name} of {point.value} cannot be imported: {error}; "
+                    "update or uninstall its package"
+                ) from error
+            single = typer.Typer(add_completion=False)
+            single.command(point.name)(function)
+            self.commands[point.name] = typer.main.get_command(single)
+
+
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Federated optimization: train, compare and tune algorithms on federated data.",
@@ -46,8 +82,6 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     runs.export,
     runs.report,
     watch.watch,
-    reproduce.reproduce,
-    bench.bench,
     runs.tasks,
     runs.algorithms,
     new.new,

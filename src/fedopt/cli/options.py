@@ -144,7 +144,20 @@ def select_settings(algorithm: str, settings: Iterable[str], algorithms: Sequenc
 
 
 def parse_seed_option(seeds: str | None, seed: int | None, settings: Iterable[str]) -> list[int] | None:
-    """The seeds of --seeds, or None. Refuse --seed and --set seed beside it."""
+    """Read the option --seeds. Refuse --seed and --set seed beside it.
+
+    Args:
+        seeds: the value of --seeds, or None.
+        seed: the value of --seed, or None.
+        settings: the values of --set.
+
+    Returns:
+        The seeds, or None without --seeds.
+
+    Examples:
+        >>> parse_seed_option("0:3", None, [])
+        [0, 1, 2]
+    """
     if seeds is None:
         return None
     from fedopt.reports.seeds import parse_seeds
@@ -162,7 +175,17 @@ def typed_command() -> str:
 
 
 def announce(*parts: object) -> None:
-    """Print a heading on stderr. It appears at once, before the imports that take a second."""
+    """Print a heading on stderr. It appears at once, before the imports that take a second.
+
+    Args:
+        parts: the parts of the heading; empty ones are left out.
+
+    Returns:
+        None.
+
+    Examples:
+        >>> announce("reproduce", "tau", "scale smoke")
+    """
     typer.echo(printable(" · ".join(str(part) for part in parts if part)), err=True)
 
 

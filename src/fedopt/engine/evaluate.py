@@ -136,11 +136,18 @@ def default_interval(rounds: int) -> int:
 def is_evaluated(round: int, rounds: int, every: int, last_every: int) -> bool:
     """Return whether the model after `round` rounds is evaluated in a run of `rounds`.
 
-    These are round 0, the last round, every `every`-th round, and every `last_every`-th of the last 100
-    rounds, over which the paper averages.
+    Args:
+        round: 0 is the model before training; it is evaluated, like that after the last round.
+        rounds: the number of rounds.
+        every: the interval.
+        last_every: the interval in the last 100 rounds, over which the paper averages.
 
-    >>> [r for r in range(301) if is_evaluated(r, 300, 100, 25)]
-    [0, 100, 200, 225, 250, 275, 300]
+    Returns:
+        Whether it is evaluated.
+
+    Examples:
+        >>> [r for r in range(301) if is_evaluated(r, 300, 100, 25)]
+        [0, 100, 200, 225, 250, 275, 300]
     """
     if round in (0, rounds) or round % every == 0:
         return True

@@ -3,3 +3,7 @@
 location    local paths and URLs
 directory   list, read, write and delete the files of a remote directory
 """
+
+from fedopt.remote.location import local_path
+
+__all__ = ["local_path"]

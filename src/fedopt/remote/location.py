@@ -101,7 +101,19 @@ def parse_location(text: StrPath, expected: str = "a path or a URL") -> Location
 
 
 def local_path(text: StrPath, what: str) -> Path:
-    """Return a local path. Refuse a URL; `what` names the argument."""
+    """Return a local path. Refuse a URL.
+
+    Args:
+        text: the path.
+        what: the name of the argument, for the error.
+
+    Returns:
+        The path.
+
+    Examples:
+        >>> local_path("runs/tau", "--out")
+        PosixPath('runs/tau')
+    """
     location = parse_location(text, f"a path for {what}")
     if isinstance(location, RemoteUrl):
         raise ConfigError(

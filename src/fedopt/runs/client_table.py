@@ -173,9 +173,23 @@ def _damage(path: Path) -> Iterator[None]:
 
 
 def client_state_bytes(config: Config, d: int, keeps: int, population: int) -> float:
-    """Expected disk space of the state that clients keep: `keeps` vectors of length `d` each.
+    """Estimate the disk space of the state that clients keep.
 
-    A client has one row from its latest visit, and more rows that checkpoints still refer to.
+    Args:
+        config: the configuration of the run.
+        d: the number of parameters.
+        keeps: the number of vectors that a client keeps. It has one row of them from its latest visit, and
+            more rows that checkpoints still refer to.
+        population: the number of clients.
+
+    Returns:
+        The expected number of bytes.
+
+    Examples:
+        >>> import fedopt
+        >>> config = fedopt.RunRequest("so_lr", "fedavg").prepare().config
+        >>> client_state_bytes(config, d=1000, keeps=0, population=100)
+        0.0
     """
     checkpoint = config.checkpoint
     recent = min(config.rounds, checkpoint.keep * checkpoint.every) * config.clients_per_round
@@ -188,7 +202,23 @@ def _expected_clients(config: Config, population: int) -> float:
 
 
 def check_disk(directory: Path, config: Config, d: int, keeps: int, population: int) -> None:
-    """Raise an error if the clients' state of a run will not fit on the disk."""
+    """Raise a `DiskError` if the clients' state of a run will not fit on the disk.
+
+    Args:
+        directory: the run directory, or one on the same disk.
+        config: the configuration of the run.
+        d: the number of parameters.
+        keeps: the number of vectors that a client keeps.
+        population: the number of clients.
+
+    Returns:
+        None.
+
+    Examples:
+        >>> import fedopt
+        >>> config = fedopt.RunRequest("so_lr", "fedavg").prepare().config
+        >>> check_disk(Path(), config, d=1000, keeps=0, population=100)
+    """
     existing = sum(path.stat().st_size for path in (directory / "clients").glob("*.safetensors"))
     needed = client_state_bytes(config, d, keeps, population) - existing
     free = shutil.disk_usage(directory).free

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedopt.documents import parse_toml, read_regular_file, seal
 from fedopt.engine.client_state import ClientMemory, MemoryTable
 from fedopt.engine.loop import Position
 from fedopt.errors import DiskError, RunDirectoryError
-from fedopt.files import lock_directory, write_atomically
+from fedopt.files import check_directory, lock_directory, write_atomically
 from fedopt.models.fixed_state import FixedState
 from fedopt.runs import checkpoint as checkpoints
 from fedopt.runs import model_file
@@ -305,10 +305,19 @@ def mark_pruned(path: Path, rounds_done: int, train_loss: float | None) -> None:
 def remove_checkpoints(path: Path) -> None:
     """Delete the checkpoints, the frozen tensors and the client state of a run; its numbers stay.
 
-    A run without checkpoints starts from round 0 if it is extended. Each directory is renamed before it is
-    deleted, so that an interruption never leaves an incomplete one. Client state goes last because
-    checkpoints refer to it.
+    A run without checkpoints starts from round 0 if it is extended.
+
+    Args:
+        path: the run directory.
+
+    Returns:
+        None.
+
+    Examples:
+        >>> remove_checkpoints(Path("nowhere"))
     """
+    # Each directory is renamed before it is deleted, so that an interruption never leaves an incomplete one.
+    # Client state goes last because checkpoints refer to it.
     for name in ("checkpoints", "clients", model_file.NAME):
         trash = path / f".{name}.removed"
         try:
@@ -344,28 +353,6 @@ def _check_links(path: Path, error: type[RunDirectoryError] | type[DiskError] = 
                 f"{path / name} is a symbolic link, which is not followed; replace it by the directory",
                 path=path / name,
             )
-
-
-def check_directory(path: Path, kind: str, marker: str, leftovers: Collection[str] = ()) -> bool:
-    """Refuse a directory with foreign files. Return whether it already holds a `kind`.
-
-    `marker` is the file that identifies a `kind`, such as "sweep.json" for a sweep. `leftovers` are entries
-    that an interrupted start may leave without the marker.
-    """
-    if path.exists() and not path.is_dir():
-        raise RunDirectoryError(f"{path} is a file, not a directory; choose another directory", path=path)
-    if not path.is_dir():
-        return False
-    if (path / marker).exists():
-        return True
-    names = sorted(entry.name for entry in path.iterdir())
-    foreign = [name for name in names if not name.startswith(".") and name not in leftovers]
-    if foreign:
-        raise RunDirectoryError(
-            f"{path} is not empty and not a {kind} (it has {foreign[0]!r}); choose another directory",
-            path=path,
-        )
-    return False
 
 
 def _write_info(path: Path, info: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from fedopt.errors import ConfigError, UserCodeError, unknown
 from fedopt.references import call_user_function, is_reference, load_object
-from fedopt.tasks.base import Task
+from fedopt.tasks.base import LogRange, PaperSettings, Task
 from fedopt.tasks.cifar import CIFAR10, CIFAR100
 from fedopt.tasks.emnist import EMNIST_AE, EMNIST_CR
 from fedopt.tasks.shakespeare import SHAKESPEARE
@@ -19,7 +19,7 @@ _ALL = (CIFAR10, CIFAR100, EMNIST_CR, EMNIST_AE, SHAKESPEARE, SO_NWP, SO_LR, SYN
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
 PAPER_TASKS: dict[str, Task] = {name: task for name, task in TASKS.items() if task.paper is not None}
 
-__all__ = ["PAPER_TASKS", "TASKS", "Task", "find_task", "task_name"]
+__all__ = ["PAPER_TASKS", "TASKS", "LogRange", "PaperSettings", "Task", "find_task", "task_name"]
 
 
 def find_task(task: str | Task) -> Task:

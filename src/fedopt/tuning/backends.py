@@ -17,7 +17,17 @@ ALL_EXECUTORS = ("processes", "ray", *EXECUTORS, AUTO)
 
 
 def check_trial_executor(options: ExecutorOptions) -> None:
-    """Check the options for running trials before anything is written."""
+    """Check the options for running trials before anything is written.
+
+    Args:
+        options: the executor of the trials.
+
+    Returns:
+        None. Wrong options raise a `ConfigError` or `UnknownName`.
+
+    Examples:
+        >>> check_trial_executor(ExecutorOptions("processes", workers=2))
+    """
     if options.name not in (None, *ALL_EXECUTORS):
         raise unknown("executor", str(options.name), ALL_EXECUTORS)
     if options.workers is not None and options.workers < 1:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from fedopt.algorithms import AlgorithmChoice, algorithm_name
-from fedopt.documents import parse_json, read_regular_file, seal
+from fedopt.documents import seal
 from fedopt.engine.executors import AUTO, ExecutorOptions
 from fedopt.engine.initial_model import initial_model
 from fedopt.errors import RunDirectoryError
-from fedopt.files import lock_directory, write_atomically
+from fedopt.files import locked_directory, write_atomically
 from fedopt.reports.progress import ProgressBar
 from fedopt.reports.summary import TRAIN_LOSS
 from fedopt.runs import tensorboard
-from fedopt.runs.directory import check_directory, remove_checkpoints, remove_temporary_files
+from fedopt.runs.directory import remove_checkpoints, remove_temporary_files
 from fedopt.runs.discover import SWEEP
 from fedopt.runs.fingerprint import (
     Fingerprint,
@@ -94,7 +92,8 @@ def sweep(
     if request.data_name != "synthetic":  # open the data, to report errors early
         plans[0].trials[0].request.prepare().problem.federation()
     notes = [*grid_notes(request, grids), *choice]
-    with _locked_directory(out, request.task_name):
+    with locked_directory(out, "sweep", SWEEP, {"task": request.task_name}):
+        remove_temporary_files(out)
         _write_plan(request, plans, out)
         rounds = sum(trial.config.rounds for plan in plans for trial in plan.trials)
         with ProgressBar(f"sweep {request.task_name}", total=rounds, quiet=quiet) as bar:
@@ -218,29 +217,6 @@ def _remove_other_checkpoints(algorithms: Sequence[AlgorithmResult]) -> None:
             if point is not result.best:
                 for trial in point.trials:
                     remove_checkpoints(trial.path)
-
-
-@contextmanager
-def _locked_directory(out: Path, task: str) -> Iterator[None]:
-    """Lock `out` for this sweep. Refuse a directory of another task or with other contents."""
-    if check_directory(out, "sweep", SWEEP):
-        file = out / SWEEP
-        try:
-            other = parse_json(read_regular_file(file))["task"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RunDirectoryError(
-                f"{file} is damaged ({error}); remove it to continue, or choose another directory", path=out
-            ) from error
-        if other != task:
-            raise RunDirectoryError(
-                f"{out} holds a sweep of {other}, not of {task}; choose another directory", path=out
-            )
-    lock = lock_directory(out, "sweep")
-    try:
-        remove_temporary_files(out)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _write_plan(request: SweepRequest, plans: Sequence[AlgorithmPlan], out: Path) -> None:

@@ -26,7 +26,17 @@ def run_trials(
 ) -> None:
     """Run each trial for all its rounds. Trials that are finished on disk are skipped.
 
-    `after` is called with each trial when it is finished, also with those that are skipped.
+    Args:
+        trials: the trials.
+        executor: where they run.
+        title: the title of the progress bar.
+        after: called with each trial when it is finished, also with those that are skipped.
+
+    Returns:
+        None. The results are in the directories of the trials.
+
+    Examples:
+        >>> run_trials([], ExecutorOptions(workers=1))
     """
     longest: dict[str, Trial] = {}  # a trial that is given twice runs once
     for trial in trials:

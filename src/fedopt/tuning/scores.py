@@ -26,11 +26,23 @@ def lower_is_better(task: Task, select: str) -> bool:
 
 
 def score(record: RunRecord, select: str, rounds: int, last: int = LAST_ROUNDS) -> float | None:
-    """Return the score of a run of `rounds` rounds: the mean of `select` over its `last` rounds.
+    """Return the score of a run: the mean of a metric over its last rounds.
 
-    A longer run is scored as if it had ended after `rounds`. The result is None if the run diverged before,
-    is shorter, or was not evaluated after `rounds`, or if clients were rejected in its `last` rounds. A run
-    that early stopping ended is scored at its end.
+    Args:
+        record: the run.
+        select: the metric, "loss" for the test loss, or "train_loss".
+        rounds: a longer run is scored as if it had ended after this round. A run that early stopping ended
+            is scored at its end.
+        last: the number of last rounds.
+
+    Returns:
+        The score. None if the run diverged before, is shorter, or was not evaluated after `rounds`, or if
+        clients were rejected in its last rounds.
+
+    Examples:
+        >>> lines = [{"round": 1, "loss": 4.0}, {"round": 2, "loss": 2.0}]
+        >>> score(RunRecord(Path(), {"status": "done"}, {}, lines, []), "train_loss", rounds=2)
+        3.0
     """
     rounds = _scored_round(record, rounds)
     return _mean(record, select, rounds, last) if has_finite_rounds(record, rounds, last) else None

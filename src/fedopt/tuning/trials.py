@@ -64,9 +64,26 @@ def make_trial(
     log: tuple[str, ...] = (),
     executor: str | None = None,
 ) -> Trial:
-    """Resolve the configuration at `point` with the other `settings`, and name its directory in `root`.
+    """Resolve the configuration of a point, and name its directory.
 
-    The number of rounds does not change the directory.
+    Args:
+        root: the directory of all trials. The number of rounds does not change the name in it.
+        task: the task.
+        algorithm: the algorithm.
+        point: values by axis of the grid, in log10 for client_lr, server_lr and tau.
+        settings: other configuration with dotted keys.
+        data: see `fedopt.RunRequest`, as for the following.
+        tensorboard: whether event files are written.
+        log: names of other loggers.
+        executor: its name.
+
+    Returns:
+        The trial, which has not run.
+
+    Examples:
+        >>> trial = make_trial(Path("runs"), "so_lr", "fedavg", {"client_lr": 1.0}, {"rounds": 5})
+        >>> trial.label, trial.config.client.lr
+        ('fedavg client_lr=1', 10.0)
     """
     settings = {**settings, **point_settings(point)}
     options = ExecutorOptions(executor)
@@ -77,7 +94,18 @@ def make_trial(
 
 
 def read_trial(trial: Trial) -> RunRecord | None:
-    """Read the run directory of a trial. Return None if the trial has not started."""
+    """Read the run directory of a trial.
+
+    Args:
+        trial: the trial.
+
+    Returns:
+        Its record, or None if it has not started.
+
+    Examples:
+        >>> read_trial(make_trial(Path("nowhere"), "so_lr", "fedavg", {}, {})) is None
+        True
+    """
     if not (trial.path / "config.toml").is_file():
         return None
     try:
@@ -89,7 +117,19 @@ def read_trial(trial: Trial) -> RunRecord | None:
 
 
 def is_finished(record: RunRecord, rounds: int) -> bool:
-    """Whether a trial has been run for all `rounds`, has diverged, or was ended by early stopping."""
+    """Whether a trial has been run for all rounds, has diverged, or was ended by early stopping.
+
+    Args:
+        record: the record of the trial.
+        rounds: the number of rounds.
+
+    Returns:
+        Whether it needs no further round.
+
+    Examples:
+        >>> is_finished(RunRecord(Path(), {"status": "done"}, {}, [{"round": 5}], []), 10)
+        False
+    """
     is_done = record.status == "done" and (record.rounds >= rounds or record.stopped_early)
     return record.status == "diverged" or is_done
 

@@ -12,7 +12,18 @@ from fedopt.remote.location import is_url, parse_location
 
 
 def store_directory(name: str) -> Path:
-    """Return the default directory of a dataset's store."""
+    """Return the default directory of a dataset's store.
+
+    Args:
+        name: the dataset, as in `fedopt data list`.
+
+    Returns:
+        The directory, which need not exist.
+
+    Examples:
+        >>> store_directory("emnist").name
+        'emnist'
+    """
     return data_directory() / "stores" / name
 
 

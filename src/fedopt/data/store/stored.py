@@ -191,13 +191,35 @@ class ClientIds(Sequence[str]):
 
 
 def local_directory(source: StrPath) -> Path:
-    """Return the directory of a store. A store at a URL is downloaded once."""
+    """Return the directory of a store. A store at a URL is downloaded once.
+
+    Args:
+        source: a directory or a URL.
+
+    Returns:
+        The local directory.
+
+    Examples:
+        >>> local_directory("data/emnist")
+        PosixPath('data/emnist')
+    """
     location = parse_location(source)
     return location if isinstance(location, Path) else download_store(location)
 
 
 def is_store(directory: Path) -> bool:
-    """Whether the directory holds a store, which may be damaged."""
+    """Whether the directory holds a store, which may be damaged.
+
+    Args:
+        directory: the directory.
+
+    Returns:
+        Whether it has the manifest of a store.
+
+    Examples:
+        >>> is_store(Path("nowhere"))
+        False
+    """
     return (directory / MANIFEST).is_file()
 
 
@@ -216,9 +238,19 @@ def manifest_checksum(source: StrPath) -> str | None:
 
 
 def open_store(source: StrPath, *, read_all: bool = False) -> Store:
-    """Open an imported dataset in a directory or at a URL.
+    """Open an imported dataset.
 
-    Raise an error if a file is missing or differs from the manifest; see `check_files`.
+    Args:
+        source: its directory or URL.
+        read_all: whether all files are read and compared with the manifest; see `check_files`.
+
+    Returns:
+        The store. A file that is missing or differs from the manifest raises a `DataError`.
+
+    Examples:
+        >>> open_store("nowhere")
+        Traceback (most recent call last):
+        fedopt.errors.DataError: nowhere holds no imported data ...
     """
     directory = local_directory(source)
     path = directory / MANIFEST

@@ -58,7 +58,15 @@ class ExecutorOptions:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use.
+
+    Returns:
+        The number of cores, which is the default number of workers.
+
+    Examples:
+        >>> available_cores() >= 1
+        True
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,0 +1,1 @@
+"""The speed of a round compared with matrix products and with other simulators: python -m benchmarks.speed"""

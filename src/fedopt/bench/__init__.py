@@ -1,1 +1,0 @@
-"""`fedopt bench`: speed of the engine compared with matrix products and with other simulators."""
