@@ -23,11 +23,16 @@ LAYERS = [
     {"__main__"},
     {"cli"},
     {"api"},
+    {"tuning"},
+    {"reports"},
     {"runs"},
     {"engine"},
     {"algorithms", "tasks", "partition"},
     {"models", "data"},
     {"remote"},
+    {"files", "references", "cache"},
+    {"documents"},
+    {"formatting", "intervals", "lazy", "rng", "errors", "processor", "version"},
 ]
 DEPTH = {part: depth for depth, parts in enumerate(LAYERS) for part in parts}
 

@@ -45,6 +45,7 @@ def test_wheel_has_all_files_of_the_package_and_no_others(distributions: Distrib
     metadata += [f"fedopt-{VERSION}.dist-info/{name}" for name in ("entry_points.txt", "licenses/LICENSE")]
     files = set(contents(distributions.wheel))
     assert files == {*filter(lambda name: (SOURCE / name).is_file(), listed.stdout.split()), *metadata}
+    assert {"fedopt/py.typed", "fedopt/reports/templates/style.css", "fedopt_paper/py.typed"} <= files
 
 
 def test_source_distribution_builds_the_same_wheel(distributions: Distributions, tmp_path: Path) -> None:

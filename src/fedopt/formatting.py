@@ -80,6 +80,10 @@ def metric_unit(metric: str) -> Unit:
     """Return the unit in which a metric is displayed.
 
     Args:
+        metric: the name of a metric, such as "recall_at_5".
+
+    Returns:
+        The unit. Its method `format` formats a value.
 
     Examples:
         >>> accuracy, mse = metric_unit("accuracy"), metric_unit("mse")
