@@ -9,9 +9,9 @@ until it is done. Its result must equal that of an undisturbed execution: the sa
 once, no temporary files, no traceback. Commands are forked from this process, which has imported torch, so
 that most of the time is spent inside them.
 
-After each cycle, three contracts of `soak_contracts` are checked: bits of files flip, two models meet in one
-directory, and models have hidden state. Then a command gives the same result, or ends with exit code 1 or 2
-and one line.
+Between these cycles, the contracts of `soak_contracts` are checked: bits of files flip, two models meet in
+one directory, and models have hidden state. A command then gives the same result, or ends with exit code 1 or
+2 and one line.
 
 The last line is `N kills, M faults, D differences`. The exit code is 1 if there are differences. With
 `--write`, the result replaces the text between the markers of the document.
@@ -47,7 +47,6 @@ PATIENCE = 120.0  # seconds after which a command counts as hanging
 TARGETS = ("main", "worker", "all")
 WITH_WORKERS = (*TARGETS, "first worker", "tracker")
 REPLACED = ("worker", "first worker", "tracker")  # the command itself goes on
-CONTRACTS_PER_CYCLE = 3
 
 
 class Child:
@@ -60,7 +59,7 @@ class Child:
         if self.pid == 0:
             os.setpgid(0, 0)
             sys.modules["__main__"] = ModuleType("__main__")  # workers would import this file
-            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             os.dup2(output, 1)
             os.dup2(output, 2)
             _exit_with_code_of(run)
@@ -253,21 +252,18 @@ class Soak:
         self.faults["slow disk"] += slow
         self.faults["clock jumps"] += jumps
         child = Child(run, log)
-        if case.has_workers and kind < 0.4:
+        target = self._random.choice(WITH_WORKERS if case.has_workers else TARGETS)
+        if target == "first worker":
             while not child.wait(0.0) and not child.children():
                 time.sleep(0.002)
-            self._kill(case, child, "first worker")
-            self._check_output(case, child)
-            child.end()
-            return
-        ended = child.wait(0.7 * duration * self._random.random() ** 2)
+        ended = child.wait(0.0 if target == "first worker" else 0.7 * duration * self._random.random() ** 2)
         if not ended and kind < 0.25 and disk.is_mounted:
             disk.fill()
             self._expect_failure(case, child, "full disk")
             disk.free()
             return
         if not ended:
-            self._kill(case, child, self._random.choice(WITH_WORKERS if case.has_workers else TARGETS))
+            self._kill(case, child, target)
         if child.exit_code is not None and child.exit_code >= 0:
             self._check_output(case, child)
         child.end()
@@ -317,10 +313,6 @@ def _first_difference(expected: Result, result: Result) -> str:
     return "none"
 
 
-def _is_selected(case: Case | Contract, words: list[str]) -> bool:
-    return not words or any(word in case.name for word in words)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
@@ -332,23 +324,21 @@ def main() -> int:
     options = parser.parse_args()
     block = MarkedBlock(options.write, "soak") if options.write else None
     words = [word for word in options.cases.split(",") if word]
-    cases = [case for case in soak_cases.CASES if _is_selected(case, words)]
-    contracts = [contract for contract in soak_contracts.CONTRACTS if _is_selected(contract, words)]
-    if not cases and not contracts:
+    families = [
+        [case for case in family if not words or any(word in case.name for word in words)]
+        for family in (soak_cases.CASES, *soak_contracts.FAMILIES)
+    ]
+    if not any(families):
         parser.error(f"no case has {options.cases!r} in its name")
-    generator = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["FEDOPT_DATA"] = str(Path(scratch) / "cache")
         soak = Soak(Path(scratch), options.seed, options.seconds)
-        for number in itertools.count():
-            selected = generator.sample(contracts, min(CONTRACTS_PER_CYCLE, len(contracts)))
-            for case in (*cases[number % max(1, len(cases)) :][:1], *selected):
-                if soak.is_over:
-                    break
-                soak.check(case) if isinstance(case, Contract) else soak.cycle(case)
-                print(f"{number + 1}: {case.name}: {soak.summary()}", flush=True)
+        selected = (family[n % len(family)] for n in itertools.count() for family in families if family)
+        for number, case in enumerate(selected, start=1):
             if soak.is_over:
                 break
+            soak.check(case) if isinstance(case, Contract) else soak.cycle(case)
+            print(f"{number}: {case.name}: {soak.summary()}", flush=True)
     print(soak.details())
     if block:
         origin = f"{describe_origin(measurement_origin())}, {options.seconds:.0f} seconds."

@@ -93,7 +93,8 @@ def _bytes(out: Path) -> Result:
 
 
 def _flips(name: str, **parts: Any) -> Contract:
-    return Contract(name=f"flip, {name}", fault="flipped bit", **{"disturb": flip_bit, "repeats": 5} | parts)
+    options: dict[str, Any] = {"disturb": flip_bit, "repeats": 5, **parts}
+    return Contract(name=f"flip, {name}", fault="flipped bit", **options)
 
 
 FLIPS = [
@@ -217,6 +218,8 @@ class GlobalCount(Net):
 
 
 class BufferData(Net):
+    count: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("count", torch.zeros(1))
@@ -270,8 +273,9 @@ class MaxNorm(nn.Module):
         return outputs
 
 
-MODELS = (Attribute, Average, FirstBatch, GlobalCount, BufferData, NumpyNoise, PythonNoise)
-MODELS += (DropoutInEvaluation, Clamped, ClampedData, ReplacedParameter, MaxNorm)
+STATEFUL = (Attribute, Average, FirstBatch, GlobalCount, BufferData)
+RANDOM = (NumpyNoise, PythonNoise, DropoutInEvaluation)
+MODELS = (*STATEFUL, *RANDOM, Clamped, ClampedData, ReplacedParameter, MaxNorm)
 
 
 def _train_model(out: Path, model: type[nn.Module], rounds: int = 6, **options: Any) -> fedopt.RunResult:
@@ -314,4 +318,4 @@ HIDDEN = [
     )
 ]
 
-CONTRACTS = [*FLIPS, *TWO_MODELS, *HIDDEN]
+FAMILIES = (FLIPS, TWO_MODELS, HIDDEN)

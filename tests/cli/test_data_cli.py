@@ -94,20 +94,23 @@ def test_options_reach_the_import(tmp_path: Path) -> None:
 
 
 def test_table_options_reach_the_import(tmp_path: Path) -> None:
-    rows = [f"u{number % 5},{number},{'ab'[number % 2]},{number % 3}" for number in range(20)]
-    (tmp_path / "t.csv").write_text("\n".join(["who,x,kind,y", *rows, "u0,,a,1"]) + "\n")
-    options = ["--categories", "codes", "--missing", "drop", "--types", "x=number", "--test-clients", "0.4"]
+    rows = [f"u{number % 5},{number},{number},{number % 3}" for number in range(20)]
+    (tmp_path / "t.csv").write_text("\n".join(["who,x,z,y", *rows]) + "\n")
+    options = ["--features", "x", "--test-fraction", "0.5"]
     fedopt_data("import", "own", tmp_path / "t.csv", *COLUMNS, "--to", tmp_path / "s", *options)
     found = json.loads(fedopt_data("info", tmp_path / "s", "--json").stdout)
-    assert (found["splits"]["train"]["clients"], found["splits"]["test"]["clients"]) == (3, 2)
-    assert found["splits"]["train"]["examples"] + found["splits"]["test"]["examples"] == 20
-    assert found["notes"]["categories"] == {"kind": ["a", "b"]}
+    assert [found["splits"][name]["examples"] for name in ("train", "test")] == [10, 10]
+    assert found["notes"]["features"] == ["x"]
 
 
 @pytest.mark.parametrize("clients", ["0.5", "0", "2.5"])
 def test_number_of_test_clients_of_cifar_is_whole(tmp_path: Path, clients: str) -> None:
+    assert fedopt_data("import", "cifar10", tmp_path, "--test-clients", clients).exit_code == 2
+
+
+def test_test_clients_of_a_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        fedopt_data("import", "cifar10", tmp_path, "--test-clients", clients)
+        fedopt_data("import", "own", tmp_path, *COLUMNS, "--test-clients", "3")
 
 
 def test_control_characters_of_a_manifest_are_not_printed(tmp_path: Path, data: Path) -> None:
@@ -131,13 +134,6 @@ def test_differences_from_the_published_dataset_are_shown(tmp_path: Path) -> Non
         assert difference in fedopt_data("import", "emnist", files.hdf5_directory(tmp_path / "in")).stderr
     assert difference in fedopt_data("info", "emnist").stdout
     assert difference in json.loads(fedopt_data("info", "emnist", "--json").stdout)["differences"]
-
-
-def test_feature_that_numbers_the_rows_is_reported(tmp_path: Path) -> None:
-    rows = "".join(f"{i},{'ab'[i % 2]},{i % 3},{i / 7}\n" for i in range(10))
-    (tmp_path / "t.csv").write_text("index,who,y,x\n" + rows)
-    shown = fedopt_data("import", "own", tmp_path / "t.csv", *COLUMNS, "--to", tmp_path / "s").stderr
-    assert "warning: feature 'index' numbers the rows" in shown
 
 
 @pytest.mark.parametrize("factor", ["0", "-1", "nan"])

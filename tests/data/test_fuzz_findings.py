@@ -39,7 +39,7 @@ def test_label_that_double_precision_would_change_is_rejected(places) -> None:
     """2^53 + 1 would be stored as 2^53."""
     (places.source / "t.csv").write_text("who,y,x\na,9007199254740993,1\na,1,2\n")
     error = rejected_import("own", places.source / "t.csv", places.to, columns=TableColumns("who", "y"))
-    assert (error.column, error.line) == ("y", 2)
+    assert error.column == "y" and "9007199254740993" in str(error)
 
 
 def test_parquet_text_that_is_not_utf8_is_rejected(places) -> None:

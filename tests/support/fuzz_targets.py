@@ -134,7 +134,7 @@ def _small_store(d: Path) -> None:
 
 
 LEAF = "train/all_data_0_niid_0_keep_0_train_9.json"
-TABLE = TableColumns("who", "y", categories="one-hot", missing="mean")
+TABLE = TableColumns("who", "y")
 TARGETS: dict[str, FuzzTarget] = {
     "hdf5_images": FuzzTarget(files.hdf5_directory, "fed_emnist_train.h5", _importer("emnist")),
     "hdf5_texts": FuzzTarget(_shakespeare, "shakespeare_train.h5", _importer("shakespeare")),

@@ -167,12 +167,6 @@ def repeated_text_parquet(d: Path) -> Path:
     return d / "t.parquet"
 
 
-def many_lines_csv(d: Path) -> Path:
-    """A header with a quotation mark that is not closed, and two million empty lines."""
-    (d / "t.csv").write_bytes(b'client,label,"' + b"\n" * 2_000_000)
-    return d / "t.csv"
-
-
 def many_columns_csv(d: Path) -> Path:
     """A header of four million names."""
     (d / "t.csv").write_bytes(b"client,label" + b"," * 4_000_000 + b"\n")

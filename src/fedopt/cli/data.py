@@ -33,12 +33,7 @@ IMPORT_OPTIONS: dict[str, tuple[Any, Any]] = {
     "train_clients": (Annotated[int, typer.Option(help="CIFAR: number of training clients.")], 500),
     "test_clients": (
         Annotated[
-            float | None,
-            typer.Option(
-                help="CIFAR: number of test clients (100). own: whole clients for the test split, "
-                "a number or a fraction.",
-                show_default=False,
-            ),
+            int | None, typer.Option(help="CIFAR: number of test clients (100).", min=1, show_default=False)
         ],
         None,
     ),
@@ -123,39 +118,15 @@ def import_files(
             show_default=False,
         ),
     ] = None,
-    categories: Annotated[
-        str, typer.Option(help="own: text features: reject, one-hot or codes.", metavar="HOW")
-    ] = "reject",
-    types: Annotated[
-        str | None,
-        typer.Option(help="own: types of features: number or category.", metavar="COLUMN=TYPE,..."),
-    ] = None,
-    missing: Annotated[
-        str,
-        typer.Option(
-            help="own: missing values: reject, drop (the row), mean (of the training rows) or zero.",
-            metavar="HOW",
-        ),
-    ] = "reject",
     **options: Any,
 ) -> None:
     """Import local files as NAME. Their format is recognised from their content."""
     from fedopt.data.importing.datasets import import_options, table_columns
     from fedopt.data.importing.importer import import_dataset
-    from fedopt.data.importing.memory import limited_memory
+    from fedopt.data.readers.limits import limited_memory
 
     columns = table_columns(
-        name,
-        client_column,
-        label_column,
-        features,
-        split_column,
-        test_fraction,
-        options["seed"],
-        test_clients=options["test_clients"],
-        categories=categories,
-        types=types,
-        missing=missing,
+        name, client_column, label_column, features, split_column, test_fraction, options["seed"]
     )
     with _progress() as (log, on_progress):
         settings = import_options(columns, **options)
@@ -188,7 +159,8 @@ def info(
             raise
         raise RunError(str(error)) from None
     if verify:
-        typer.echo(f"verified: {len(store.manifest['files'])} files")
+        count = len(store.manifest["files"])
+        typer.echo(json.dumps({"verified": count}) if as_json else f"verified: {count} files")
         return
     description = {**describe(store), "differences": differences(store)}
     typer.echo(json.dumps(description)) if as_json else _print_description(description)
@@ -248,11 +220,6 @@ def _print_result(result: ImportResult) -> None:
     typer.echo(f"{store.name}: {counts}{'' if result.is_new else ' (imported before)'}")
     for difference in differences(store):
         typer.echo(f"warning: differs from the published dataset: {difference}", err=True)
-    for column in store.manifest["notes"].get("row_numbers", []):
-        typer.echo(
-            f"warning: feature {column!r} numbers the rows, like an index; list the others in --features",
-            err=True,
-        )
     if store.name == "own":
         typer.echo(f"use it in Python: fedopt.own_task(model, loss, {str(store.directory)!r})")
     else:

@@ -188,7 +188,6 @@ class Worker:
         kept: tuple[Vector, ...] | None,
         output: Vector | None,
     ) -> tuple[ClientReport, tuple[Vector, ...]]:
-        self.check_model(job, sent[0])
         client = self.federation.train.ids[job.client]
         arrays, rows = self.client_data(job.client)
         work = ClientWork(
@@ -196,6 +195,7 @@ class Worker:
         )
         if work.steps == 0:  # fewer examples than a batch, and short batches are dropped
             return ClientReport(job.client, 0.0, 0, 0, 0.0, True), ()
+        self.check_model(job, sent[0], arrays, rows)
         if rows is not None:
             sent = tuple(rows.take(v) for v in sent)
         work.received = sent[0]
@@ -295,12 +295,9 @@ class Worker:
         self._evaluation = job.evaluation
         return sums
 
-    def check_model(self, job: ClientJob, x: Vector) -> None:
+    def check_model(self, job: ClientJob, x: Vector, arrays: Arrays, rows: SparseRows | None) -> None:
         """Refuse a model with hidden state, before the first client is trained."""
-        if self._is_checked:
-            return
-        arrays, rows = self.client_data(job.client)
-        if self.problem.local.planned_steps(len(arrays[0])) == 0:
+        if self._is_checked or self.problem.local.planned_steps(len(arrays[0])) == 0:
             return
         client, problem = self.federation.train.ids[job.client], replace(self.problem, profile=no_profile)
 

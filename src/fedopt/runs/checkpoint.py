@@ -109,14 +109,8 @@ def read(directory: Path, round: int, like: State) -> Checkpoint:
             fields.stalled,
             fields.initial_loss,
         )
-        return Checkpoint(
-            position,
-            fields.metrics_bytes,
-            fields.seconds,
-            rows,
-            fields.metrics_sha256,
-            fields.config_sha256,
-        )
+        checksums = fields.metrics_sha256, fields.config_sha256
+        return Checkpoint(position, fields.metrics_bytes, fields.seconds, rows, *checksums)
 
 
 def read_vectors(directory: Path, round: int, names: Sequence[str], config_sha256: str) -> list[torch.Tensor]:

@@ -116,14 +116,9 @@ class Config(Section):
         return document | {"model": model, "eval": document["eval"] | _CONSTANT_FREQUENCY}
 
     def short_hash(self, digits: int = 6, *, ignore: Collection[str] = ()) -> str:
-        """A hash of the identity without the keys in `ignore`."""
+        """A hash of the identity without the keys in `ignore`. It has 64 digits."""
         identity = {key: value for key, value in self.identity().items() if key not in ignore}
         return short_digest(json.dumps(identity, sort_keys=True), digits)
-
-    @property
-    def checksum(self) -> str:
-        """The SHA-256 of the identity."""
-        return self.short_hash(64)
 
 
 def short_digest(text: str, digits: int = 6) -> str:

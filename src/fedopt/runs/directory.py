@@ -125,7 +125,7 @@ class RunDirectory:
             (self.path / "metrics.jsonl").touch()
             # The last file: check_directory recognises a run directory by it.
             write_atomically(config_file, text)
-        self._config_sha256 = read_config(config_file).checksum
+        self._config_sha256 = read_config(config_file).short_hash(64)
 
     def _check_rounds(self) -> None:
         """Refuse to shorten a run: its metrics and checkpoints belong to the longer one."""

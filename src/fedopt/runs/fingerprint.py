@@ -158,9 +158,7 @@ def check_fingerprint(run: Path, recorded: Fingerprint, current: Fingerprint) ->
     try:
         difference = find_difference(recorded, current)
     except (KeyError, TypeError, AttributeError) as error:  # older versions have no checksum of run.json
-        raise RunDirectoryError(
-            f"{run / 'run.json'} is damaged: its fingerprint cannot be read; restore it", path=run
-        ) from error
+        raise RunDirectoryError(f"{run / 'run.json'} is damaged; restore it", path=run) from error
     if difference:
         raise RunDirectoryError(f"{run} holds another run: {difference}; choose another directory", path=run)
 

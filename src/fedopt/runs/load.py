@@ -109,7 +109,7 @@ def load_directory(
         listed = ", ".join(map(str, available))
         raise RunDirectoryError(f"{path} has no checkpoint of round {selected}; it has {listed}", path=path)
     names = ["x", STATISTICS] if config.buffers in POLICIES else ["x"]
-    x, *statistics = checkpoints.read_vectors(path / "checkpoints", selected, names, config.checksum)
+    x, *statistics = checkpoints.read_vectors(path / "checkpoints", selected, names, config.short_hash(64))
     recorded = read_fingerprint(path).get("parameters")
     if isinstance(recorded, dict):
         check_same_tensors(recorded, describe_parameters(model))

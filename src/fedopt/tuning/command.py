@@ -16,16 +16,10 @@ from fedopt.errors import RunDirectoryError
 from fedopt.files import locked_directory, write_atomically
 from fedopt.reports.progress import ProgressBar
 from fedopt.reports.summary import TRAIN_LOSS
+from fedopt.runs import fingerprint as fingerprints
 from fedopt.runs import tensorboard
 from fedopt.runs.directory import remove_checkpoints, remove_temporary_files
 from fedopt.runs.discover import SWEEP
-from fedopt.runs.fingerprint import (
-    Fingerprint,
-    check_fingerprint,
-    make_fingerprint,
-    name_digest,
-    own_algorithm_fingerprint,
-)
 from fedopt.runs.loggers import check_loggers
 from fedopt.runs.prepare import with_chosen_executor
 from fedopt.tasks import find_task
@@ -59,7 +53,7 @@ class AlgorithmPlan(NamedTuple):
         return [trial for seeds in self.points for trial in seeds]
 
     def below(self, out: Path) -> AlgorithmPlan:
-        """Return the plan with the directories of its trials in `out`."""
+        """Return the plan of a sweep in `out`."""
         points = [[trial._replace(path=out / trial.path) for trial in seeds] for seeds in self.points]
         return self._replace(points=points)
 
@@ -78,11 +72,11 @@ def sweep(
     grids = read_grids(request)
     request, executor, choice = _with_chosen_executor(request, executor, list(grids.values()))
     plans = [
-        _plan(request, Path(), algorithm, grid)
+        _plan(request, algorithm, grid)
         for algorithm, grid in zip(request.algorithms, grids.values(), strict=True)
     ]
     if out is None:
-        own = name_digest([plan.trials[0].request.prepare() for plan in plans])
+        own = fingerprints.name_digest([plan.trials[0].request.prepare() for plan in plans])
         out = default_directory(request, grids, own)
     plans = [plan.below(out) for plan in plans]
     _check_own_parts(plans)
@@ -122,7 +116,7 @@ def _with_chosen_executor(
     if executor.name != AUTO:
         return request, executor, []
     trials = [
-        _plan(request, Path(), algorithm, grid).trials[0]
+        _plan(request, algorithm, grid).trials[0]
         for algorithm, grid in zip(request.algorithms, grids, strict=True)
     ]
     requests = [replace(trial.request, executor=executor) for trial in trials]
@@ -136,7 +130,8 @@ def _with_chosen_executor(
     )
 
 
-def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Grid) -> AlgorithmPlan:
+def _plan(request: SweepRequest, algorithm: AlgorithmChoice, grid: Grid) -> AlgorithmPlan:
+    """Plan the trials of an algorithm. Their directories are relative to that of the sweep."""
     settings = dict(request.settings)
     if find_task(request.task).full_test_at_end and request.data_name != "synthetic":
         # Selection does not use the full test set, whose evaluation takes longer than many trials.
@@ -145,7 +140,7 @@ def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Gr
     def make(point: Point, seed: int) -> Trial:
         seeded = {**settings, "seed": seed}
         return make_trial(
-            out / "trials",
+            Path("trials"),
             request.task,
             algorithm,
             point,
@@ -162,17 +157,17 @@ def _plan(request: SweepRequest, out: Path, algorithm: AlgorithmChoice, grid: Gr
 
 def _check_own_parts(plans: Sequence[AlgorithmPlan]) -> None:
     """Refuse trials of another user-defined model, task or algorithm with the same name."""
-    tasks: dict[int, Fingerprint] = {}  # by seed
+    tasks: dict[int, fingerprints.Fingerprint] = {}  # by seed
     for trial in [trial for plan in plans for trial in plan.trials]:
         record = read_trial(trial)
         if record is None or not record.info.get("fingerprint"):
             continue
         config, problem, _, initial = trial.request.prepare()
         if config.seed not in tasks:
-            initial = initial or initial_model(problem)
-            tasks[config.seed] = make_fingerprint(config, problem, initial, problem.federation(), False)
-        current = tasks[config.seed] | own_algorithm_fingerprint(config, problem)
-        check_fingerprint(trial.path, record.info["fingerprint"], current)
+            parts = (config, problem, initial or initial_model(problem), problem.federation())
+            tasks[config.seed] = fingerprints.make_fingerprint(*parts, is_new=False)
+        current = tasks[config.seed] | fingerprints.own_algorithm_fingerprint(config, problem)
+        fingerprints.check_fingerprint(trial.path, record.info["fingerprint"], current)
 
 
 def _check_recorded_trials(plan: AlgorithmPlan, select: str) -> None:

@@ -164,10 +164,7 @@ def grid_notes(request: SweepRequest, grids: Mapping[str, Grid]) -> list[str]:
 
 
 def default_directory(request: SweepRequest, grids: Mapping[str, Grid], own: str = "") -> Path:
-    """Return runs/TASK/sweep-HASH. The hash does not depend on the number of rounds.
-
-    `own` describes the user-defined parts.
-    """
+    """Return runs/TASK/sweep-HASH. The hash depends on `own`, and not on the number of rounds."""
     settings = {key: value for key, value in request.settings.items() if key != "rounds"}
     identity: list[Any] = [grids, settings, list(request.seeds), request.data_name]
     identity += [request.executor] if request.executor in STACKING else []  # they change results

@@ -15,9 +15,10 @@ import pytest
 from damagedfiles import Make, scramble, truncate
 from rejected import rejected_import
 
+from fedopt.data.importing import find_files
 from fedopt.data.importing.datasets import ImportOptions
 from fedopt.data.importing.importer import import_dataset
-from fedopt.data.readers import budget
+from fedopt.data.readers import limits
 from fedopt.data.readers.base import SourceFile, TableColumns, convert_errors
 from fedopt.errors import DataError
 
@@ -52,7 +53,7 @@ def zip_with(name: str, mode: int = 0o100644) -> Make:
 def bomb_tar(d: Path) -> Path:
     with tarfile.open(d / "bomb.tar.bz2", "w:bz2") as archive:
         member = tarfile.TarInfo("fed_emnist_train.h5")
-        member.size = budget.MIN_BYTES + 1
+        member.size = limits.MIN_BYTES + 1
         with open("/dev/zero", "rb") as zeros:
             archive.addfile(member, zeros)
     return d / "bomb.tar.bz2"
@@ -60,11 +61,25 @@ def bomb_tar(d: Path) -> Path:
 
 def bomb_zip(d: Path) -> Path:
     with zipfile.ZipFile(d / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.h5", bytes(budget.MIN_BYTES + 1))
+        archive.writestr("a.h5", bytes(limits.MIN_BYTES + 1))
     data = (d / "bomb.zip").read_bytes()
-    declared, actual = struct.pack("<I", 1000), struct.pack("<I", budget.MIN_BYTES + 1)
+    declared, actual = struct.pack("<I", 1000), struct.pack("<I", limits.MIN_BYTES + 1)
     (d / "bomb.zip").write_bytes(data.replace(actual, declared))  # the headers declare 1000 bytes
     return d / "bomb.zip"
+
+
+def sparse_tar(d: Path) -> Path:
+    """A member of half a gigabyte of holes, in GNU's sparse format 1.0: a map of no data, then nothing."""
+    member = tarfile.TarInfo("fed_emnist_train.h5")
+    content = b"0\n".ljust(512, b"\0")
+    member.size = len(content)
+    member.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.realsize": str(1 << 29),
+    }
+    (d / "sparse.tar").write_bytes(member.tobuf(tarfile.PAX_FORMAT) + content + bytes(1024))
+    return d / "sparse.tar"
 
 
 UNSAFE: dict[str, Make] = {
@@ -96,6 +111,13 @@ def test_unsafe_or_damaged_archive_is_rejected(places, make: Make) -> None:
     error = rejected_import("emnist", path, places.to)
     assert error.path == path and error.client is None
     assert sorted(places.source.parent.rglob("*")) == sorted([*before, *places])
+
+
+def test_holes_of_a_sparse_member_are_not_written(places) -> None:
+    """They were not counted, because only the bytes of the archive are."""
+    with pytest.raises(DataError) as caught:
+        find_files.list_files([sparse_tar(places.source)], places.to, limits.Budget())
+    assert caught.value.path == places.source / "sparse.tar"
 
 
 def test_message_of_a_bomb_names_the_limit(places) -> None:

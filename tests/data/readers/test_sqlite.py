@@ -97,6 +97,6 @@ def test_table_without_row_ids_is_read(places) -> None:
 def test_value_that_cannot_be_read_is_described(
     places, value: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedopt.data.readers.budget.MAX_ARRAY", 1 << 20)
+    monkeypatch.setattr("fedopt.data.readers.limits.MAX_ARRAY", 1 << 20)
     make = run_sql(f"UPDATE examples SET serialized_example_proto = {value} WHERE rowid = {FIRST}")
     assert message in str(rejected_import("emnist", make(places.source), places.to))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedopt.data.readers.base import TableColumns
-from fedopt.errors import UserError, unknown
+from fedopt.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -78,21 +78,14 @@ class ImportOptions:
 
 
 def import_options(
-    columns: TableColumns | None, *, test_clients: float | None = None, **options: Any
+    columns: TableColumns | None, *, test_clients: int | None = None, **options: Any
 ) -> ImportOptions:
     """Build the options of an import from those of the command line."""
+    if test_clients is not None and columns is not None:
+        raise UserError("--test-clients is for CIFAR; name a column with train or test in --split-column")
     if not options.get("limit_factor", 1.0) > 0:
         raise UserError(f"--limit-factor must be positive, got {options['limit_factor']}")
-    if columns is not None or test_clients is None:  # a table has its test clients in `columns`
-        return ImportOptions(**options, columns=columns)
-    if test_clients < 1 or test_clients % 1:
-        raise UserError(f"--test-clients must be a number of clients, got {test_clients}")
-    return ImportOptions(**options, test_clients=int(test_clients))
-
-
-CATEGORIES = ("reject", "one-hot", "codes")
-MISSING = ("reject", "drop", "mean", "zero")
-TYPES = ("number", "category")
+    return ImportOptions(**options, columns=columns, test_clients=test_clients or 100)
 
 
 def table_columns(
@@ -103,65 +96,15 @@ def table_columns(
     split: str | None = None,
     test_share: float | None = None,
     seed: int = 0,
-    *,
-    test_clients: float | None = None,
-    categories: str = "reject",
-    types: str | None = None,
-    missing: str = "reject",
 ) -> TableColumns | None:
     """Check the table options of the command line. Only the dataset `own` has them."""
     if name != "own":
-        if (
-            any([client, label, features, split, test_share, types])
-            or (categories, missing) != ("reject",) * 2
-        ):
+        if any([client, label, features, split, test_share]):
             raise UserError(f"column options are for the dataset `own` only; {name} has fixed columns")
         return None
     if not client or not label:
         raise UserError("own data needs --client-column and --label-column")
-    for kind, value, allowed in (("--categories", categories, CATEGORIES), ("--missing", missing, MISSING)):
-        if value not in allowed:
-            raise unknown(f"value of {kind}", value, allowed)
-    _check_test_split(split, test_share, test_clients)
-    return TableColumns(
-        client,
-        label,
-        tuple(_parts(features)),
-        split,
-        0.2 if test_share is None else test_share,
-        seed,
-        test_clients,
-        categories,
-        _parse_types(types),
-        missing,
-    )
-
-
-def _check_test_split(split: str | None, test_share: float | None, test_clients: float | None) -> None:
-    if test_share is not None and not 0 < test_share < 1:
-        raise UserError(f"--test-fraction must be between 0 and 1, got {test_share}")
-    if test_clients is not None and (test_clients <= 0 or test_clients > 1 and test_clients % 1):
-        raise UserError(f"--test-clients must be a number of clients or a fraction, got {test_clients}")
-    given = {"--split-column": split, "--test-fraction": test_share, "--test-clients": test_clients}
-    several = [option for option, value in given.items() if value is not None]
-    if len(several) > 1:
-        raise UserError(f"{' and '.join(several)} define the test split; use one of them")
-
-
-def _parse_types(text: str | None) -> dict[str, str]:
-    """Parse the types of features.
-
-    >>> _parse_types("zip=category, age=number")
-    {'zip': 'category', 'age': 'number'}
-    """
-    types = {}
-    for part in _parts(text):
-        column, equals, kind = part.rpartition("=")
-        if not equals or kind.strip() not in TYPES:
-            raise UserError(f"--types has {part!r}; expected COLUMN=number or COLUMN=category")
-        types[column.strip()] = kind.strip()
-    return types
-
-
-def _parts(text: str | None) -> list[str]:
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
+    if test_share is not None and (split or not 0 < test_share < 1):
+        raise UserError("--test-fraction must be between 0 and 1, and has no effect with --split-column")
+    names = tuple(part.strip() for part in (features or "").split(",") if part.strip())
+    return TableColumns(client, label, names, split, 0.2 if test_share is None else test_share, seed)

@@ -11,14 +11,12 @@ from typing import Any
 
 from fedopt.data.readers import archives
 from fedopt.data.readers.base import SourceFile
-from fedopt.data.readers.budget import Budget
+from fedopt.data.readers.limits import MAX_DEPTH, MAX_FILES, Budget
 from fedopt.errors import DataError
 from fedopt.files import Log, no_log
 
 HEAD = 512
 UNREADABLE = "unreadable"
-MAX_FILES = 100_000
-MAX_DEPTH = 2  # an archive of compressed files
 
 MAGIC = (
     (b"\x89HDF\r\n\x1a\n", "hdf5"),

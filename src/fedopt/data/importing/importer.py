@@ -26,8 +26,8 @@ from fedopt.data.readers.base import (
     check_client_id,
     data_error,
 )
-from fedopt.data.readers.budget import Budget
 from fedopt.data.readers.cifar import Partition
+from fedopt.data.readers.limits import Budget
 from fedopt.data.store import Store, is_store, open_store
 from fedopt.data.store.columns import MANIFEST, ClientColumns
 from fedopt.data.store.locations import store_directory
@@ -47,10 +47,6 @@ OPTION_NAMES = {
     "digits": "--digits",
     "test_share": "--test-fraction",
     "split": "--split-column",
-    "test_clients": "--test-clients",
-    "categories": "--categories",
-    "types": "--types",
-    "missing": "--missing",
 }
 ALPHA, BETA = 0.1, 10.0  # the paper's Dirichlet parameters: labels, and fine labels within a coarse label
 
@@ -90,6 +86,8 @@ def import_dataset(
             vocabularies = find_vocabularies(selected, files, paths, scratch, budget, log)
         origins = {file.origin: file for file in [*selected.files, *vocabularies]}
         source = [fingerprint(file) for file in origins.values()]
+        if name == "own" and len({item["sha256"] for item in source}) < len(source):
+            raise DataError(f"{paths[0]} holds a table twice; name the file to import", path=paths[0])
         notes = {"format": selected.format, "options": recorded_options(name, options), **selected.notes}
         if is_store(target):
             difference = _compare_imports(target, name, source, notes)

@@ -17,7 +17,7 @@ from fedopt.data.readers.base import (
     path_without_split,
     split_from_name,
 )
-from fedopt.data.readers.budget import Budget
+from fedopt.data.readers.limits import Budget
 from fedopt.errors import DataError, UserError
 from fedopt.files import Log, no_log
 
@@ -94,14 +94,14 @@ def _find_file_sets(
         if file.format == find_files.UNREADABLE:
             unreadable.append((file, data_error(file, "cannot be read; check its permissions")))
     if name == "own":
-        from fedopt.data.readers import tabular  # imports pyarrow, which takes 0.2 s
+        from fedopt.data.readers import table  # imports pyarrow, which takes 0.2 s
 
         if options.columns is None:
             raise UserError("own data needs --client-column and --label-column")
         for file, error in unreadable:
-            if file.path.suffix.lower() in tabular.SUFFIXES:
+            if file.path.suffix.lower() in table.SUFFIXES:
                 raise error
-        return tabular.find_file_sets(files, options.columns, scratch / "table"), unreadable
+        return table.find_file_sets(files, options.columns, scratch / "table"), unreadable
     file_sets: list[FileSet] = []
     fields = DATASETS[name].fields
     if fields:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import os
-import re
 import tarfile
 import zipfile
 import zlib
@@ -21,11 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
 from fedopt.data.readers.base import SourceFile, convert_errors, data_error
+from fedopt.data.readers.limits import CountedStream, check_count, member_path
 from fedopt.files import disk_errors
 
-MAX_MEMBERS = 100_000
-MAX_HEADER = 1 << 16  # bytes of the headers of one member
-MAX_NAME = 1000  # bytes; file systems allow 4096 for a whole path
 ENCRYPTED = 1  # flag of a zip member
 CHUNK = 1 << 16  # bytes that are read at once
 
@@ -66,7 +62,7 @@ def unpack(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix) or name
     with convert_errors(file, ERRORS), OPENERS[file.format](file.path) as stream:
-        _copy(_CountedStream(file, stream), to / name)
+        _copy(CountedStream(file.reserve, stream), to / name)
     return [(to / name, f"{file.display} ({name})", file.location.with_name(name))]
 
 
@@ -78,50 +74,11 @@ def is_tar(file: SourceFile) -> bool:
         return stream.read(512)[257:262] == b"ustar"
 
 
-class _CountedStream:
-    """Decompressed bytes, which are counted. Skipped bytes count, because they are decompressed too.
-
-    The headers of a member, such as a long name or the map of a sparse file, are limited to MAX_HEADER.
-    `tarfile` keeps them in memory, and reading a map takes time that grows with the square of its size.
-    """
-
-    def __init__(self, file: SourceFile, stream: IO[bytes] | BufferedIOBase) -> None:
-        self._file, self._stream = file, stream
-        self._header: int | None = None  # bytes of the current header
-
-    @contextmanager
-    def header(self) -> Iterator[None]:
-        """Limit the bytes that are read in the block."""
-        self._header = 0
-        try:
-            yield
-        finally:
-            self._header = None
-
-    def read(self, size: int) -> bytes:
-        if self._header is not None:
-            self._header += size
-            if self._header > MAX_HEADER:
-                raise data_error(
-                    self._file, f"has a header of {self._header:,} bytes; allowed: {MAX_HEADER:,}"
-                )
-        content = self._stream.read(size)
-        self._file.reserve(len(content))
-        return content
-
-    def seek(self, position: int) -> int:
-        self._file.reserve(max(0, position - self._stream.tell()))
-        return self._stream.seek(position)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-
 @contextmanager
 def _open_tar(file: SourceFile) -> Iterator[Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]]:
     """Open an archive and return its members, each with the archive."""
     with OPENERS[file.format](file.path) as stream:
-        counted = _CountedStream(file, stream)
+        counted = CountedStream(file.reserve, stream)
         with counted.header():  # reads the first member
             archive = tarfile.open(fileobj=cast(BinaryIO, counted), mode="r:")
         with archive:
@@ -129,7 +86,7 @@ def _open_tar(file: SourceFile) -> Iterator[Iterator[tuple[tarfile.TarFile, tarf
 
 
 def _read_members(
-    archive: tarfile.TarFile, stream: _CountedStream
+    archive: tarfile.TarFile, stream: CountedStream
 ) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     while True:
         with stream.header():
@@ -144,14 +101,14 @@ def _unpack_tar(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     unpacked = []
     with convert_errors(file, ERRORS), _open_tar(file) as members:
         for number, (archive, member) in enumerate(members):
-            _check_count(file, number + 1)
+            check_count(number + 1)
             if member.isdir() and PurePosixPath(member.name) == PurePosixPath("."):
                 continue  # the directory itself: `tar -C DIR .`
-            target = _target(file, to, member.name)
+            target = member_path(to, member.name)
             if member.isdir():
                 continue
             stream = archive.extractfile(member) if member.isfile() else None
-            if stream is None:
+            if stream is None or member.issparse():  # holes would be written without being counted
                 raise _not_a_file(file, member.name)
             if _is_hidden(target, to):
                 continue
@@ -165,9 +122,9 @@ def _unpack_zip(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
     unpacked = []
     with convert_errors(file, ERRORS), zipfile.ZipFile(file.path) as archive:
         members = archive.infolist()
-        _check_count(file, len(members))
+        check_count(len(members))
         for member in members:
-            target = _target(file, to, member.filename)
+            target = member_path(to, member.filename)
             if member.filename.endswith(("/", "\\")):  # Windows programs may write backslashes
                 continue
             if member.flag_bits & ENCRYPTED:
@@ -177,7 +134,7 @@ def _unpack_zip(file: SourceFile, to: Path) -> list[tuple[Path, str, Path]]:
             if _is_hidden(target, to):
                 continue
             with archive.open(member) as stream:
-                _copy(_CountedStream(file, stream), target)
+                _copy(CountedStream(file.reserve, stream), target)
             unpacked.append(_member(file, to, target, member.filename))
     return unpacked
 
@@ -190,29 +147,13 @@ def _is_hidden(target: Path, to: Path) -> bool:
     return any(part.startswith(".") for part in target.relative_to(to).parts)
 
 
-def _check_count(file: SourceFile, members: int) -> None:
-    if members > MAX_MEMBERS:
-        raise data_error(file, f"has more than {MAX_MEMBERS:,} members")
-
-
 def _not_a_file(file: SourceFile, member: str) -> Exception:
-    return data_error(file, f"member {member[:100]!r} is a link or a device; the archive is rejected")
+    return data_error(
+        file, f"member {member[:100]!r} is a link, a device or a sparse file; the archive is rejected"
+    )
 
 
-def _target(file: SourceFile, to: Path, name: str) -> Path:
-    """Return the path of a member under `to`. Members outside `to` are rejected."""
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    if not parts or parts[0] == "/" or ".." in parts or re.match("[A-Za-z]:", name) or "\0" in name:
-        raise data_error(file, f"member {name[:100]!r} lies outside the directory; the archive is rejected")
-    if len(os.fsencode(name)) > MAX_NAME or any(len(os.fsencode(part)) > 255 for part in parts):
-        raise data_error(file, f"member {name[:100]!r}... has a name that is too long")
-    target = to.joinpath(*parts)
-    if os.path.lexists(target) or any(parent.is_file() for parent in target.parents if parent != to):
-        raise data_error(file, f"has two members {name[:100]!r}")
-    return target
-
-
-def _copy(stream: IO[bytes] | _CountedStream, target: Path) -> None:
+def _copy(stream: IO[bytes] | CountedStream, target: Path) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         output = open(target, "xb")

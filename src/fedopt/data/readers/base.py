@@ -15,15 +15,13 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from fedopt.data.readers.budget import Budget
+from fedopt.data.readers.limits import MAX_ID, RAISE_LIMITS, Budget, Refused
 from fedopt.errors import DataError
 
-RAISE_LIMITS = "if you trust the files, raise the limits with --limit-factor 10"
 Field = NDArray[Any] | list[bytes]
 
 
 MAX_SHOWN = 200  # characters of a text of the file in a message
-MAX_ID = 1000  # bytes of a client id
 ACCESS_ERRORS = (errno.EACCES, errno.EPERM)
 UNLIMITED = Budget(inf)
 
@@ -87,25 +85,11 @@ class TableColumns:
     split: str | None = None
     test_share: float = 0.2  # of each client's rows, if neither file names nor a column give the split
     seed: int = 0
-    test_clients: float | None = None  # draw whole clients instead: a number, or a share below 1
-    categories: str = "reject"  # text features: "reject", "one-hot" or "codes"
-    types: Mapping[str, str] = field(default_factory=dict)  # feature -> "number" or "category"
-    missing: str = "reject"  # features: "reject", "drop" rows, or replace by "mean" or "zero"
 
     def recorded(self) -> dict[str, Any]:
-        """Return the options for the manifest. Defaults that were added later are left out."""
-        added = {
-            "split": self.split,
-            "test_clients": self.test_clients,
-            "categories": None if self.categories == "reject" else self.categories,
-            "types": dict(self.types) or None,
-            "missing": None if self.missing == "reject" else self.missing,
-        }
-        return {
-            "test_share": self.test_share,
-            "seed": self.seed,
-            **{name: value for name, value in added.items() if value is not None},
-        }
+        """Return the options for the manifest."""
+        split = {} if self.split is None else {"split": self.split}
+        return {"test_share": self.test_share, "seed": self.seed, **split}
 
 
 def data_error(
@@ -135,6 +119,8 @@ def unreadable(
         return data_error(file, f"cannot be read: {os.strerror(error.errno or 0)}; check its permissions")
     if isinstance(error, UnicodeDecodeError):
         return data_error(file, f"has a name that is not valid UTF-8: {error.object[:40]!r}", client=client)
+    if isinstance(error, Refused):
+        return data_error(file, str(error), client=client)
     if isinstance(error, MemoryError):
         return data_error(file, f"needs more memory than an import may use; {RAISE_LIMITS}", client=client)
     if "invalid utf" in str(error).lower():  # as Arrow reports it

@@ -28,7 +28,7 @@ from fedopt.data.readers.base import (
     path_without_split,
     split_from_name,
 )
-from fedopt.data.readers.hdf5_text import text_bytes
+from fedopt.data.readers.limits import text_bytes
 
 CLIENTS_TO_PROBE = 3
 

@@ -26,9 +26,9 @@ from fedopt.data.readers.base import (
     unique_keys,
     unreadable,
 )
+from fedopt.data.readers.limits import MIN_BYTES_PER_LIST
 
 PEEK = 1 << 16
-MIN_BYTES_PER_LIST = 20  # on average; an example of LEAF is a list of 784 numbers, or text
 KEYS = (b'"users"', b'"user_data"')
 NOTES = {
     "shakespeare": {"snippets": "windows that continue each other were joined to the text they were cut from"}

@@ -21,7 +21,6 @@ import numpy as np
 
 from fedopt.data.readers import example_proto
 from fedopt.data.readers.base import (
-    RAISE_LIMITS,
     Field,
     FileSet,
     RawClient,
@@ -31,6 +30,7 @@ from fedopt.data.readers.base import (
     decode_client_id,
     unreadable,
 )
+from fedopt.data.readers.limits import RAISE_LIMITS
 
 ROWS_TO_PROBE = 3
 MAX_LENGTH = 1_000_000_000  # bytes of a value; the largest limit of SQLite

@@ -219,8 +219,10 @@ class StackedWorker(Worker):
         The result of a block does not depend on the others. Raise `NotStackable` if training fails.
         """
         results: dict[int, StackedBlock] = {}
-        with self._located(blocks[0].jobs[0]):
-            self.check_model(blocks[0].jobs[0], aligned(blocks[0].sent[0]))
+        if not self._is_checked:
+            first = blocks[0].jobs[0]
+            with self._located(first):
+                self.check_model(first, aligned(blocks[0].sent[0]), *self.client_data(first.client))
         self._evaluation = 0
         try:
             with torch.no_grad(), self.problem.profile("client", blocks[0].jobs[0].round.t):

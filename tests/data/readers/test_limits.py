@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedopt.data.importing.memory import limited_memory
+from fedopt.data.readers.limits import limited_memory
 from fedopt.errors import DataError
 
 
