@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedopt.models.dense import DenseStack
 from fedopt.models.dropout import Dropout
 from fedopt.models.keras import conv, dense
 
@@ -62,7 +61,7 @@ class Autoencoder(nn.Module):
             layers.append(dense(fan_in, fan_out))
             if fan_out != 30 or activations == "as_printed":
                 layers.append(nn.Sigmoid())
-        self.layers = DenseStack(*layers)
+        self.layers = nn.Sequential(*layers)
 
     def forward(self, pixels: Tensor) -> Tensor:  # (B, 784) -> (B, 784)
         out: Tensor = self.layers(pixels)
