@@ -98,3 +98,16 @@ def test_vectors_of_a_step_stay_valid() -> None:
     train(make_task(), rounds=3, callback=steps.append)
     for step, rounds in zip(steps[1:], (1, 2, 3), strict=True):
         assert torch.equal(step.position.state.x, train(make_task(), rounds=rounds).x)
+
+
+def test_callback_that_trains_a_module_on_x_does_not_change_the_run() -> None:
+    """vector_to_parameters makes the parameters views of the vector that the callback receives."""
+    model = torch.nn.Linear(60, 10)
+    settings: dict[str, Any] = {"rounds": 2, "config": {"client.steps": 1}}
+
+    def fine_tune(step: Step) -> None:
+        torch.nn.utils.vector_to_parameters(step.position.state.x, model.parameters())
+        torch.optim.SGD(model.parameters(), 1.0).step(lambda: model(torch.ones(1, 60)).sum().backward())
+
+    expected = fedopt.run("synthetic_lr", **settings)
+    assert torch.equal(fedopt.run("synthetic_lr", callback=fine_tune, **settings).x, expected.x)

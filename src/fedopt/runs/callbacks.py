@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
+import torch
+
+from fedopt.algorithms.state import map_vectors
 from fedopt.engine.loop import Step
 from fedopt.errors import ModelError, one_line
 
@@ -23,9 +26,16 @@ Callback = Callable[[Step], object]
 
 
 def combine_callbacks(callbacks: Sequence[Callback]) -> Callback:
-    """Return one function that calls all callbacks with a step, and returns `STOP` if one of them does."""
+    """Return one function that calls all callbacks with a step, and returns `STOP` if one of them does.
+
+    They receive copies of the state vectors: training a module whose parameters are views of x would change
+    the run.
+    """
 
     def on_step(step: Step) -> object:
+        position = step.position
+        state = map_vectors(position.state, torch.clone)
+        step = step._replace(position=position._replace(state=state))
         results = [_call(callback, step) for callback in callbacks]
         return STOP if STOP in results else None
 
