@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, help="Real data: list, get, import, desc
 Name = Annotated[str, typer.Argument(help="A dataset of `fedopt data list`.", metavar="NAME")]
 To = Annotated[Path | None, typer.Option(help="Directory of the store; a cache by default.", metavar="DIR")]
 
-UNCHECKED = "unchecked: an older version wrote no checksums; import the same files again to add them"
+UNCHECKED = "unchecked: an older version wrote no checksums; `data import` or `data get --replace` adds them"
 
 # The options that `get` and `import` share: annotation and default value.
 IMPORT_OPTIONS: dict[str, tuple[Any, Any]] = {
