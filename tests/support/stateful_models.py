@@ -53,6 +53,32 @@ class CounterInEvaluation(Linear):
         return super().forward(x) if self.training else super().forward(x) * (1 + 0.1 * self.calls)
 
 
+class Alternating(Linear):
+    """Every other pass differs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x if self.calls % 2 else 2 * x)
+
+
+class AlternatingEvaluation(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += not self.training
+        return super().forward(x if self.training or self.calls % 2 else 2 * x)
+
+
+class LastEvaluation(Linear):
+    """Trains with the mean of the batch that was evaluated last."""
+
+    mean: Tensor | float = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            self.mean = x.mean(0)
+            return super().forward(x)
+        return super().forward(x - self.mean)
+
+
 class TrainedFlag(Linear):
     """Evaluates in another way once it has been trained."""
 
@@ -159,6 +185,17 @@ class PythonGenerator(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * (1 + self.generator.random())
+
+
+class RareDraw(Linear):
+    """Stochastic depth with a generator of its own: most passes skip nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = random.Random(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(2 * x if self.training and self.generator.random() < 0.01 else x)
 
 
 class UnseededFactory(Linear):
@@ -514,6 +551,9 @@ REFUSED: dict[type[Linear], str] = {
             Counter,
             CounterInTraining,
             CounterInEvaluation,
+            Alternating,
+            AlternatingEvaluation,
+            LastEvaluation,
             TrainedFlag,
             MovingAverage,
             FirstBatch,
@@ -525,6 +565,7 @@ REFUSED: dict[type[Linear], str] = {
             TorchGenerator,
             NumpyGenerator,
             PythonGenerator,
+            RareDraw,
             UnseededFactory,
             Reseeding,
             Time,

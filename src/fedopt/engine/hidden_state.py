@@ -6,12 +6,14 @@ rounds of evaluations and interruptions.
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Callable
 from itertools import islice
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedopt.algorithms.base import Vector
 from fedopt.engine.client import ClientWork
@@ -33,31 +35,50 @@ def check_passes(
     has seen before. `work` returns the work of the client with a model.
     """
 
-    def compute(flat: Flat, x: Vector, batch: Batch) -> int:
-        """Return a checksum of the loss in evaluation and of the gradient in training."""
+    def compute(flat: Flat, x: Vector, batch: Batch, is_training: bool) -> int:
+        """Return a checksum of the gradient in training or of the loss in evaluation."""
         inputs, targets = map_tensors(Tensor.clone, batch)  # a model may change its inputs
         with seeded(problem.seed, "hidden state"):
             flat.bind(x.clone(), rows)
             flat.evaluate()
-            with torch.no_grad():
-                losses = problem.losses(call_model(flat.module, inputs), targets)
-            flat.train()
-            gradient = work(flat).gradient(x.clone(), map_tensors(Tensor.clone, batch))
+            if is_training:
+                flat.train()
+                result = work(flat).gradient(x.clone(), (inputs, targets))
+            else:
+                with torch.no_grad():
+                    result = problem.losses(call_model(flat.module, inputs), targets).float()
         flat.check_tensors()
-        return zlib.crc32(gradient.numpy().data, zlib.crc32(losses.float().numpy().tobytes()))
+        return zlib.crc32(result.numpy().tobytes())
 
     batch, *later = islice(work(flat).batches(), 2)
     other = map_tensors(lambda part: part[torch.arange(len(part)) // 2], later[0] if later else batch)
     y = x + 0.01 * torch.arange(len(x)).cos()  # `flat` has seen x, where all outputs may be equal
-    expected = compute(Flat(build_module(problem), problem.buffers), y, batch)
-    compute(flat, x, other)
-    repeated = compute(flat, y, batch)
+    fresh = Flat(build_module(problem), problem.buffers)
+    before = _own_generators(flat.module)
+    expected = [compute(fresh, y, batch, is_training) for is_training in (False, True)]
+    for is_training in (False, True):
+        compute(flat, x, other, is_training)
+    order = (True, False, False, True)  # what comes before a pass, and whether its number is even, varies
+    repeats = all([compute(flat, y, batch, is_training) == expected[is_training] for is_training in order])
     if problem.fixed is not None:
         problem.fixed.check()
-    if repeated != expected:
+    if not repeats or _own_generators(flat.module) != before:
         raise ModelError(
             "the same batch, weights and seed give different results: the model depends on state outside of "
             "its parameters and buffers, such as a counter or another attribute, a random generator of its "
             "own, or the time",
             what="model",
         )
+
+
+def _own_generators(module: nn.Module) -> list[object]:
+    """Return the states of the random generators that are attributes of a model."""
+    states: list[object] = []
+    for value in (value for layer in module.modules() for value in vars(layer).values()):
+        if isinstance(value, torch.Generator):
+            states.append(value.get_state().tolist())
+        elif isinstance(value, np.random.Generator):
+            states.append(str(value.bit_generator.state))
+        elif isinstance(value, random.Random):
+            states.append(value.getstate())
+    return states

@@ -25,7 +25,7 @@ from fedopt.engine.executors.base import BlockResult, Executor, RoundJobs
 from fedopt.engine.running_statistics import running_statistics
 from fedopt.engine.sampling import Sampler, longest_first
 from fedopt.engine.server import call_server
-from fedopt.engine.torch_state import seeded, single_thread
+from fedopt.engine.torch_state import kept_generators, seeded, single_thread
 from fedopt.engine.worker import ClientJob
 from fedopt.errors import Diverged, RunError
 
@@ -177,21 +177,22 @@ def run_round(
     blocks = yield RoundJobs(setup.seed, jobs, algorithm.sent(state), setup.table.read)
 
     mean, tally = BlockedMean(), Tally(clients)
-    for block in blocks:  # in cohort order
-        mean.add_block(block.total)  # Delta_t = sum_i n_i / n Delta_i
-        for report in block.reports:
-            tally.add(report)
-        for client, vectors in block.kept.items():
-            setup.table.write(t, client, vectors)
+    with kept_generators():  # clients are trained as their blocks are read
+        for block in blocks:  # in cohort order
+            mean.add_block(block.total)  # Delta_t = sum_i n_i / n Delta_i
+            for report in block.reports:
+                tally.add(report)
+            for client, vectors in block.kept.items():
+                setup.table.write(t, client, vectors)
 
-    if mean.count:  # x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t)
-        with seeded(setup.seed, "server", t):
-            after = call_server(algorithm, state, mean.value() or (), round._replace(cohort=mean.count))
-        if is_finite(after):
-            state = after
-        else:  # the mean was finite, but the step was not: nothing changes
-            setup.table.discard(t)
-            tally.reject_all()
+        if mean.count:  # x_{t+1} = SERVEROPT(x_t, -Delta_t, eta, t)
+            with seeded(setup.seed, "server", t):
+                after = call_server(algorithm, state, mean.value() or (), round._replace(cohort=mean.count))
+            if is_finite(after):
+                state = after
+            else:  # the mean was finite, but the step was not: nothing changes
+                setup.table.discard(t)
+                tally.reject_all()
     return state, tally.report(algorithm, len(jobs), state)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,24 +30,25 @@ def single_thread() -> Iterator[None]:
         torch.set_flush_denormal(flushes)
 
 
-_are_kept = False  # whether a block of `kept_generators` is open
+_kept: list[tuple[Any, Any]] | None = None  # states to be restored by the open block of `kept_generators`
 
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
-    """Restore the user's global generators of NumPy and Python at the end.
+    """Restore the user's global generators of NumPy and Python at the end, if a block inside has seeded them.
 
     This takes as long as a local step of a small model, so `seeded` leaves it to an outer block.
     """
-    global _are_kept
-    before = _are_kept, random.getstate(), np.random.get_state()  # noqa: NPY002  user code draws from it
-    _are_kept = True
+    global _kept
+    states: list[tuple[Any, Any]] = []
+    outer, _kept = _kept, states
     try:
         yield
     finally:
-        _are_kept = before[0]
-        random.setstate(before[1])
-        np.random.set_state(before[2])  # noqa: NPY002
+        _kept = outer
+        for numpy, python in states:
+            np.random.set_state(numpy)  # noqa: NPY002  the generator of user code
+            random.setstate(python)
 
 
 @contextmanager
@@ -57,7 +59,9 @@ def seeded(*parts: int | str) -> Iterator[None]:
     """
     seed = rng.torch_seed(*parts)
     before = torch.get_rng_state()
-    with nullcontext() if _are_kept else kept_generators():
+    with nullcontext() if _kept is not None else kept_generators():
+        if not _kept and _kept is not None:
+            _kept.append((np.random.get_state(), random.getstate()))  # noqa: NPY002
         if torch.accelerator.is_available():
             torch.manual_seed(seed)  # also seeds the generators of the devices
         else:  # the same without the half millisecond that torch spends on other devices

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from fedopt.algorithms.base import Vector
 from fedopt.engine.aggregate import BLOCK, BlockSum
 from fedopt.engine.executors.base import BlockResult, Executor, Kept
-from fedopt.engine.torch_state import kept_generators
 from fedopt.engine.worker import ClientJob, ClientReport
 
 
@@ -15,13 +14,12 @@ def train_by_client(
     executor: Executor, jobs: Sequence[ClientJob], sent: tuple[Vector, ...], kept: Kept, returned: int
 ) -> Iterator[BlockResult]:
     """Run the jobs with `executor.map`. `returned` is the number of vectors that a client returns."""
-    with kept_generators():
-        results = executor.map(jobs, sent, kept)
-        for start in range(0, len(jobs), BLOCK):
-            block = BlockResult([], BlockSum(), {})
-            for _ in jobs[start : start + BLOCK]:
-                add_client(block, *next(results), returned)
-            yield block
+    results = executor.map(jobs, sent, kept)
+    for start in range(0, len(jobs), BLOCK):
+        block = BlockResult([], BlockSum(), {})
+        for _ in jobs[start : start + BLOCK]:
+            add_client(block, *next(results), returned)
+        yield block
 
 
 def add_client(block: BlockResult, report: ClientReport, vectors: tuple[Vector, ...], returned: int) -> None:

@@ -60,8 +60,10 @@ def _inspect(problem: Problem, model: StackedModel, single: Flat, arrays: Arrays
     n = len(arrays[0])
     single.train()
     rows = np.arange(max(3, min(n, problem.local.batch_size, _MAX_ROWS))) % n
-    draw = rng.generator(problem.seed, "inspect")
+    draw, before = rng.generator(problem.seed, "inspect"), generator_states()
     inputs, targets = problem.prepare(tensors(arrays, rows), draw)
+    if generator_states() != before:
+        return StackingPlan("batches are prepared with global random generators")
     if not (isinstance(inputs, Tensor) and isinstance(targets, Tensor)):
         return StackingPlan("the inputs or targets are nested")
     prepares_rows = _prepares_rows(problem, arrays, rows)
