@@ -34,7 +34,7 @@ LINES = (
     Line(
         3,
         "sample a subset S of clients",
-        "engine/round.py",
+        "engine/loop.py",
         "cohort = setup.sampler(setup.seed, t, population, setup.cohort)",
     ),
     Line(
@@ -47,31 +47,31 @@ LINES = (
         5,
         "for each client i ∈ S in parallel",
         "engine/loop.py",
-        "blocks = setup.executor.train(work.jobs, work.sent, setup.table.read)",
+        "blocks = yield RoundJobs(setup.seed, jobs, algorithm.sent(state), setup.table.read)",
     ),
     Line(6, "for k = 0, …, K−1", "algorithms/fedopt.py", "for k, b in enumerate(work.batches()):"),
     Line(
         7,
         "compute an unbiased estimate g<sub>i,k</sub> of ∇F<sub>i</sub>(x<sub>i,k</sub>)",
-        "algorithms/fedopt.py",
-        "g = work.gradient(x_i, b)",
+        "engine/client.py",
+        "gradients = self._differentiate(batch, updates_itself=bool(layers), allow_unused=True)",
     ),
     Line(
         8,
         "x<sub>i,k+1</sub> = x<sub>i,k</sub> − η<sub>l</sub> g<sub>i,k</sub>",
         "algorithms/fedopt.py",
-        "x_i, s = apply_update(self.optimizer, x_i, -g, eta_l, k, s)",
+        "x_i, s = local_step(work, self.optimizer, x_i, b, eta_l, k, s)",
     ),
     Line(
         9,
         "Δ<sub>i</sub> = x<sub>i,K</sub> − x<sub>t</sub>",
         "algorithms/fedopt.py",
-        "return ClientResult((x_i - x,))",
+        "return ClientResult((work.delta(x_i, x),))  # Delta_i^t",
     ),
     Line(
         10,
         "Δ<sub>t</sub> = (1 / &#124;S&#124;) Σ Δ<sub>i</sub>",
-        "engine/round.py",
+        "engine/loop.py",
         "mean.add_block(block.total)",
     ),
     Line(

@@ -12,6 +12,7 @@ import small
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_clients import SETTINGS, make_task
 from small import run_round
 from torch import nn
 from training import CASES, assert_same, task_problem, train_clients
@@ -37,17 +38,19 @@ from fedopt.engine import worker
 from fedopt.engine.client_state import MemoryTable
 from fedopt.engine.executors.base import Executor
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.executors.shared_vectors import SharedVectors
 from fedopt.engine.executors.vectorised import Vectorised
-from fedopt.engine.fast_paths import trains_sparse_rows
+from fedopt.engine.fast_paths import accepts_unequal_steps, trains_sparse_rows
 from fedopt.engine.initial_model import initial_model, initial_vector
 from fedopt.engine.loop import Step, TrainingSetup
 from fedopt.engine.problem import Problem
 from fedopt.engine.sampling import uniform
 from fedopt.engine.worker import ClientJob, Worker
+from fedopt.errors import WorkerError
 from fedopt.models.linear import TagRegression
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.execute import execute
-from fedopt.runs.prepare import PreparedRun
+from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.resolve import resolve
 from fedopt.tasks import TASKS
 
@@ -448,3 +451,84 @@ def test_wrapped_optimizer_is_not_an_optimizer_of_the_package() -> None:
     for optimizer, expected in ((plain, True), (plain._replace(update=wrapped), False)):
         algorithm = fedopt_algorithm(optimizer, sgd())
         assert trains_sparse_rows(algorithm, problem, TagRegression()) is expected
+
+
+def test_a_stackable_client_may_receive_three_vectors() -> None:
+    def client(work: Work, x: Vector, a: Vector, b: Vector) -> ClientResult:
+        x_i = x
+        for batch in work.batches():
+            x_i = work.descend(x_i, batch, work.round.eta_l)
+        return ClientResult((x_i - x + a * b,))
+
+    algorithm = fedopt_algorithm(sgd(), sgd())._replace(client=client, sends=("x", "a", "b"))
+    assert accepts_unequal_steps(algorithm)
+
+
+def _two_trajectories(work: Work, x: Vector) -> ClientResult:
+    """Two models whose steps alternate, with rates eta_l and 2 eta_l."""
+    x_i = y_i = x
+    for b in work.batches():
+        x_i = work.descend(x_i, b, work.round.eta_l)
+        y_i = work.descend(y_i, b, 2 * work.round.eta_l)
+    return ClientResult((x_i - x,), keeps=(y_i,))
+
+
+def _one_after_the_other(work: Work, x: Vector) -> ClientResult:
+    x_i = y_i = x
+    batches = list(work.batches())
+    for b in batches:
+        x_i = work.descend(x_i, b, work.round.eta_l)
+    delta = work.delta(x_i, x)
+    for b in batches:
+        y_i = work.descend(y_i, b, 2 * work.round.eta_l)
+    return ClientResult((delta,), keeps=(y_i,))
+
+
+def _keeps_its_model(work: Work, x: Vector) -> ClientResult:
+    """The vector that `descend` returned is not the first of the result."""
+    y_i = x
+    for b in work.batches():
+        y_i = work.descend(y_i, b, 2 * work.round.eta_l)
+    return ClientResult((0.5 * (y_i - x),), keeps=(y_i,))
+
+
+@pytest.mark.parametrize("client", [_two_trajectories, _one_after_the_other, _keeps_its_model])
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_client_may_descend_from_several_vectors(client: Any, shares: bool) -> None:
+    """Also if the first vector of the result has a place in shared memory, as in worker processes."""
+    problem = RunRequest(make_task(), "fedavg", SETTINGS).prepare().problem
+    plain = {}
+    for rate in (0.1, 0.2):
+        ((_, (plain[rate],)),) = train_clients(Serial(), with_client(problem, plain_sgd_client), [0], rate)
+    algorithm = problem.algorithm()._replace(client=client, keeps=("y_i",))
+    problem = replace(problem, algorithm=lambda: algorithm)
+    memory, x = SharedVectors(2, len(plain[0.1])), initial_vector(problem)
+    trainer = Worker(problem, problem.federation(), ())
+    job = ClientJob(Round(0, 0.1, 1.0, 1, 6), 0)
+    _, vectors = trainer.run(job, (x,), None, memory[0] if shares else None)
+    memory.write(0, vectors)
+    expected = plain[0.2] / 2 if client is _keeps_its_model else plain[0.1]
+    torch.testing.assert_close(memory[0], expected)
+    torch.testing.assert_close(memory[1], x + plain[0.2])
+
+
+def _averages_its_models(work: Work, x: Vector) -> ClientResult:
+    models = [x]
+    for b in work.batches():
+        models.append(work.descend(models[-1], b, work.round.eta_l))
+    return ClientResult((sum(models) / len(models) - x,))
+
+
+def _uses_its_model_after_delta(work: Work, x: Vector) -> ClientResult:
+    x_i = x
+    for b in work.batches():
+        x_i = work.descend(x_i, b, work.round.eta_l)
+    return ClientResult((work.delta(x_i, x) + 0.1 * x_i,))
+
+
+@pytest.mark.parametrize("client", [_averages_its_models, _uses_its_model_after_delta])
+def test_vectors_that_descend_has_overwritten_are_refused(client: Any) -> None:
+    problem = RunRequest(make_task(), "fedavg", SETTINGS).prepare().problem
+    with pytest.raises(WorkerError) as caught:
+        train_clients(Serial(), with_client(problem, client), [0], 0.1)
+    assert (caught.value.client, caught.value.round) == (problem.federation().train.ids[0], 1)

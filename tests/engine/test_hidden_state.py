@@ -112,6 +112,15 @@ def test_evaluation_leaves_the_model_of_the_server_unchanged(model: type[nn.Modu
     assert torch.equal(x, torch.full((12,), 2.0))
 
 
+def test_clients_are_evaluated_one_by_one_with_the_weights_of_the_server() -> None:
+    problem = RunRequest(make_task(models.FailsOnLargeBatches), "fedavg", CONFIG).prepare().problem
+    executor, federation = Serial(), problem.federation()
+    executor.load(problem, federation, federation.test.client(0))
+    jobs = [ClientsJob("train", (0,), 7), ClientsJob("train", (0, 1), 7)]
+    (one, _), (two, _) = executor.map(jobs, (torch.linspace(-1, 1, 12),))
+    assert one[0] == two[0]
+
+
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "scaffold"])
 def test_training_leaves_the_model_of_the_server_unchanged(algorithm: str) -> None:
     """The model clamps in training only, and only once the first client has been checked."""

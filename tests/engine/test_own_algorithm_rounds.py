@@ -72,3 +72,27 @@ def test_client_that_only_uses_the_full_gradient_is_part_of_the_mean() -> None:
     torch.testing.assert_close(result.x, start - 0.1 * gradient)
     assert result.train[-1]["clients"] == 6
     assert result.train[-1]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+
+
+class _Model(NamedTuple):
+    x: torch.Tensor
+
+
+def _counting_client(work: Any, x: torch.Tensor) -> fedopt.ClientResult:
+    """Count in place the rounds in which this client was part of the mean. Round 2 is not finite."""
+    (count,) = work.kept_or(torch.zeros_like(x))
+    count += 1
+    for batch in work.batches():
+        work.gradient(x, batch)
+    delta = torch.full_like(x, float("nan")) if work.round.t == 1 else count
+    return fedopt.ClientResult((delta,), keeps=(count,))
+
+
+@pytest.mark.parametrize("has_directory", [False, True])
+def test_kept_vector_of_a_rejected_client_does_not_change(tmp_path: Path, has_directory: bool) -> None:
+    algorithm = fedopt.Algorithm(
+        _Model, _counting_client, lambda state, mean, round: _Model(mean[0]), keeps=("count",)
+    )
+    options = {"out": tmp_path / "run"} if has_directory else {}
+    result = train(make_task(), 3, algorithm=algorithm, config={"clients_per_round": 6}, **options)
+    assert torch.equal(result.x, torch.full_like(result.x, 2.0))

@@ -12,6 +12,7 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.prune
 from own_clients import CLASSES, FEATURES
 from torch import Tensor, nn
 
@@ -158,6 +159,20 @@ class Cache(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) * self.outputs.setdefault(len(x), 1 + x.mean())
+
+
+class CacheOfInputs(Linear):
+    """Remembers the output for each batch in evaluation, whatever the weights are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: dict[bytes, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return super().forward(x)
+        key = x.numpy().tobytes() if type(x) is Tensor else b""
+        return self.outputs.setdefault(key, super().forward(x))
 
 
 class TorchGenerator(Linear):
@@ -379,6 +394,16 @@ class DataInEvaluation(Linear):
         return super().forward(x)
 
 
+class FailsOnLargeBatches(Linear):
+    """Changes its weights in evaluation and then fails, if examples of several clients share a batch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training and len(x) > 12:
+            self.w.data *= 0.9
+            raise ValueError("too many examples")
+        return super().forward(x)
+
+
 class DataAssigned(Linear):
     """Replaces the memory of a parameter by a copy with the same values, which training would never reach."""
 
@@ -521,6 +546,18 @@ class WeightNorm(Linear):
         return super().forward(self.inner(x))
 
 
+class PrunedLayer(Linear):
+    """Computes a weight before each pass, as an attribute that cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(FEATURES, FEATURES)
+        nn.utils.prune.l1_unstructured(self.inner, "weight", 0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.inner(x))
+
+
 class BatchStatistics(Linear):
     """Normalises with the statistics of each batch, also in evaluation."""
 
@@ -530,6 +567,23 @@ class BatchStatistics(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(self.norm(x))
+
+
+class MergedInEvaluation(Linear):
+    """Keeps a product of its weights from the first pass in evaluation until it is trained."""
+
+    merged: Tensor | None = None
+
+    def train(self, mode: bool = True) -> MergedInEvaluation:
+        self.merged = None if mode else self.merged
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return x @ (2 * self.w)
+        if self.merged is None:
+            self.merged = 2 * self.w
+        return x @ self.merged
 
 
 class ResetByMode(Linear):
@@ -561,6 +615,7 @@ REFUSED: dict[type[Linear], str] = {
             EvaluatedFlag,
             FirstWeights,
             Recurrent,
+            CacheOfInputs,
             Cache,
             TorchGenerator,
             NumpyGenerator,
@@ -619,6 +674,8 @@ EQUAL: tuple[type[Linear], ...] = (
     LazyConstant,
     InputInPlace,
     WeightNorm,
+    PrunedLayer,
     BatchStatistics,
+    MergedInEvaluation,
     ResetByMode,
 )

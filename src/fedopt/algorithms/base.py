@@ -112,8 +112,8 @@ class Work(Protocol):
         """Take a step of SGD: return x_i - eta_l (g + add), where g is the gradient of f_i(x_i; b).
 
         It is faster than `gradient`, because the step is taken in place, parameter by parameter. Use only the
-        returned vector afterwards: `descend` overwrites vectors that it has returned before. It never
-        overwrites one that the client has received or made.
+        returned vector afterwards: `descend` and `delta` empty the vector that `descend` returned last, if
+        they are called with it. Vectors that the client has received or made stay as they are.
 
         Args:
             x_i: all trainable parameters as one vector.
@@ -126,7 +126,7 @@ class Work(Protocol):
         """
 
     def delta(self, x_i: Vector, x: Vector) -> Vector:
-        """Return x_i - x. It overwrites x_i if `descend` returned it, which saves a copy.
+        """Return x_i - x. If `descend` returned x_i, it is empty afterwards, which saves a copy.
 
         Args:
             x_i: the result of the local steps.

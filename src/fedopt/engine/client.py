@@ -19,6 +19,8 @@ from fedopt.models.flat import Flat, updating_in_backward
 from fedopt.models.sparse_rows import SparseRows
 from fedopt.tasks.batch import Batch, count_examples
 
+_EMPTY = torch.empty(0)
+
 
 def tensors(arrays: Arrays, rows: np.ndarray | slice) -> tuple[Tensor, ...]:
     """Copy rows of each array to memory of torch, whose alignment does not vary."""
@@ -102,7 +104,8 @@ class ClientWork:
     def descend(self, x_i: Vector, batch: Batch, eta_l: float, add: Vector | None = None) -> Vector:
         """Take a step of SGD in place, on a copy of `x_i` in the first step."""
         if x_i is not self._own:
-            x_i = self._own = x_i.clone() if self.output is None else self.output[: len(x_i)].copy_(x_i)
+            output, self.output = self.output, None  # it holds one vector
+            x_i = x_i.clone() if output is None else output[: len(x_i)].copy_(x_i)
         self._bind(x_i)
         layers = self._layers if add is None else ()
         with updating_in_backward(layers, eta_l):
@@ -115,10 +118,22 @@ class ClientWork:
             else:
                 for p, g, part in zip(self._flat.parameters, gradients, self._split(add), strict=True):
                     p.add_(part if g is None else g + part, alpha=-eta_l)
-        return x_i
+        self._own = self._taken(x_i)
+        return self._own
 
     def delta(self, x_i: Vector, x: Vector) -> Vector:
-        return x_i.sub_(x) if x_i is self._own else x_i - x
+        if x_i is not self._own:
+            return x_i - x
+        self._own = None
+        return self._taken(x_i).sub_(x)
+
+    def _taken(self, x_i: Vector) -> Vector:
+        """Return a new tensor with the memory of `x_i`, and empty `x_i`: using it later is an error."""
+        own = x_i.detach()
+        x_i.data = _EMPTY
+        if x_i is self._bound:
+            self._bound = own
+        return own
 
     def _bind(self, x: Vector) -> None:
         if x is not self._bound:

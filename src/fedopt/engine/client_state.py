@@ -27,7 +27,9 @@ class MemoryTable:
         self._t = -1
 
     def read(self, client: int) -> tuple[Vector, ...] | None:
-        return self._rows.get(client)
+        """Return copies: a client may change them in place, and be left out of the round."""
+        row = self._rows.get(client)
+        return None if row is None else tuple(v.clone() for v in row)
 
     def write(self, t: int, client: int, vectors: tuple[Vector, ...]) -> None:
         if t != self._t:

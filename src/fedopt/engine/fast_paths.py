@@ -69,7 +69,8 @@ def accepts_unequal_steps(algorithm: Algorithm) -> bool:
     A step with gradient and rate zero must not change the client's result. The client is run with and without
     such steps.
     """
-    sent = [torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.25]])][: len(algorithm.sends)]
+    count = len(algorithm.sends)
+    sent = ([torch.tensor([[1.0, -1.0]]), torch.tensor([[0.5, 0.25]])] * count)[:count]
     one, other = (algorithm.client(_IdleWork(idle), *sent) for idle in (0, 2))
     pairs = zip(one.returns + one.keeps, other.returns + other.keeps, strict=True)
     return all(torch.equal(a, b) for a, b in pairs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, product
 
 import numpy as np
 import torch
@@ -31,8 +31,8 @@ def check_passes(
 ) -> None:
     """Compare passes on the first batch of a client, to the bit.
 
-    A new model computes them, and then `flat`, after passes with other examples and weights and whatever it
-    has seen before. `work` returns the work of the client with a model.
+    A new model computes them, and then `flat`, after passes with other examples, with other weights, and
+    whatever it has seen before. `work` returns the work of the client with a model.
     """
 
     def compute(flat: Flat, x: Vector, batch: Batch, is_training: bool) -> int:
@@ -56,13 +56,17 @@ def check_passes(
     fresh = Flat(build_module(problem), problem.buffers)
     before = _own_generators(flat.module)
     expected = [compute(fresh, y, batch, is_training) for is_training in (False, True)]
-    for is_training in (False, True):
-        compute(flat, x, other, is_training)
-    order = (True, False, False, True)  # what comes before a pass, and whether its number is even, varies
-    repeats = all([compute(flat, y, batch, is_training) == expected[is_training] for is_training in order])
+    for seen, is_training in product((other, batch), (False, True)):
+        compute(flat, x, seen, is_training)
+    repeats = []
+    for is_training in (True, False, None, True, False):  # passes before this one, and their number, vary
+        if is_training is None:
+            compute(flat, x, other, False)
+        else:
+            repeats.append(compute(flat, y, batch, is_training) == expected[is_training])
     if problem.fixed is not None:
         problem.fixed.check()
-    if not repeats or _own_generators(flat.module) != before:
+    if not all(repeats) or _own_generators(flat.module) != before:
         raise ModelError(
             "the same batch, weights and seed give different results: the model depends on state outside of "
             "its parameters and buffers, such as a counter or another attribute, a random generator of its "

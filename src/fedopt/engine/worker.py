@@ -174,6 +174,8 @@ class Worker:
             remedy = "; batch normalization needs two examples: set client.drop_last or client.batch_size"
         if "same dtype" in str(error) and any(a.dtype.kind in "iu" for a in self.sample[:-1]):
             remedy = "; integer inputs stay integers, so convert them to float32 if the model needs it"
+        if any(part in str(error) for part in ("a (0)", "b (0)", "sum exactly to 0")):
+            remedy = "; a vector that `descend` or `delta` has taken is empty: use the one that it returned"
         difference = self._data_difference(job)
         if difference:
             remedy = f"; {difference}"
@@ -259,7 +261,7 @@ class Worker:
         try:
             results: tuple[EvaluationSums, ...] | None = self._evaluate(job, x, statistics)
         except Exception:  # evaluating one by one reports the client
-            results = None
+            results, self._evaluation = None, 0
         if results is None:
             sent = (x,) if statistics is None else (x, statistics)
             single = [
@@ -279,6 +281,7 @@ class Worker:
             arrays, sizes = getattr(self.federation, job.split).read_clients(job.clients)
         is_first = not job.evaluation or job.evaluation != self._evaluation
         if is_first:  # copies and checks by value take time
+            flat.train()  # a model may keep what it computes in evaluation until it is trained
             flat.bind(x.clone())
         flat.evaluate(statistics)
         versions = flat.versions()

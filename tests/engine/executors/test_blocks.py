@@ -11,6 +11,7 @@ from fedopt.algorithms import Round
 from fedopt.engine.aggregate import BLOCK, BlockedMean
 from fedopt.engine.executors.blocks import train_by_client
 from fedopt.engine.executors.serial import Serial
+from fedopt.engine.torch_state import generator_states, seeded
 from fedopt.engine.worker import ClientJob, ClientReport
 
 ROUND = Round(0, 0.1, 1.0, 20, 100)
@@ -84,3 +85,23 @@ def test_kept_vectors_are_copies_and_excluded_clients_keep_nothing():
     own.fill_(5.0)
     assert list(block.kept) == [0] and torch.equal(block.kept[0][0], torch.ones(3))
     assert [r.client for r in block.reports] == [0, 1, 2]
+
+
+class DrawingClients(RecordedClients):
+    def map(self, jobs: Any, sent: Any, kept: Any = None) -> Any:
+        for job in jobs:
+            with seeded("client"):
+                result = self._results[job.client]
+            yield result
+
+
+def test_generators_are_those_of_the_user_between_blocks():
+    """An interrupt between two blocks may keep the rest of the round alive."""
+    before = generator_states()
+    clients = DrawingClients([(report(i), (torch.zeros(2),)) for i in range(9)])
+    blocks = train_by_client(
+        clients, [ClientJob(ROUND, i) for i in range(9)], (), lambda client: None, returned=1
+    )
+    next(blocks)
+    assert generator_states() == before
+    assert len(list(blocks)) == 1

@@ -26,7 +26,7 @@ class SharedVectors:
         return row
 
     def write(self, first: int, vectors: Sequence[Vector]) -> None:
-        for offset, vector in enumerate(vectors):
+        for offset, vector in reversed(list(enumerate(vectors))):  # a later one may be in the first row
             self[first + offset][: len(vector)].copy_(vector)
 
     def read(self, first: int, lengths: Sequence[int]) -> tuple[Vector, ...]:

@@ -99,14 +99,14 @@ class StackedWorker(Worker):
     @cached_property
     def plan(self) -> StackingPlan:
         """How clients are stacked. The plan depends on the problem only."""
-        reason = self._first_obstacle()
-        if reason:
-            return StackingPlan(reason)
         try:
-            arrays = self.federation.train.client(largest_client(self.federation.train))
-        except Exception as error:  # the client that fails reports it, if it is sampled
+            reason = self._first_obstacle()
+            if reason:
+                return StackingPlan(reason)
+            arrays, model = self.federation.train.client(largest_client(self.federation.train)), self._model
+        except Exception as error:  # a client that fails reports it, if it is sampled
             return StackingPlan(one_line(error))
-        plan = inspect(self._problem, self._model, arrays)
+        plan = inspect(self._problem, model, arrays)
         if self._compiles and not plan.reason:
             if plan.row_losses == "batch":
                 return StackingPlan("batches of different size cannot be padded, so the step is not compiled")
