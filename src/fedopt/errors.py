@@ -17,7 +17,7 @@
         WorkerError        a worker process failed: client, round
         DiskError          a file cannot be written or the disk is full: path
         CompileError       the compiler of executor `compiled` failed
-        UploadError        a finished run could not be copied to its URL: url, path
+        UploadError        a run cannot be copied to its URL, or another process writes there: url, path
     ResumeWarning          a resumed run has damaged files, or was started with another version
     ExecutorWarning        an executor cannot train clients together, as it should
 
@@ -196,7 +196,7 @@ class CompileError(RunError):
 
 
 class UploadError(RunError):
-    """The local copy of a run could not be copied to its URL. `path` is the local copy."""
+    """A run cannot be copied to its URL, or another process writes there. `path` is the local copy."""
 
     def __init__(self, message: str, *, url: str = "", path: Path | str | None = None) -> None:
         super().__init__(message)

@@ -15,10 +15,12 @@ import pytest
 from object_store import read_all, remote
 
 import fedopt
+from fedopt.documents import seal
 from fedopt.errors import RemoteDirectoryError, RunDirectoryError, UploadError
 from fedopt.remote.directory import RemoteDirectory
-from fedopt.runs import lease as leases
+from fedopt.remote.location import RemoteUrl
 from fedopt.runs.records import read_run
+from fedopt.runs.remote_run import take_over
 
 SETTINGS = {
     "data.clients": 6,
@@ -76,7 +78,11 @@ def test_run_killed_after_any_uploaded_file_resumes_to_the_same_result(
 ):
     """What a kill leaves at the URL is its content after one of the uploads or deletions."""
     snapshots: list[dict[str, bytes]] = []
-    upload, delete = RemoteDirectory.upload, RemoteDirectory.delete
+    upload, write, delete = RemoteDirectory.upload, RemoteDirectory.write, RemoteDirectory.delete
+
+    def write_one(self: RemoteDirectory, name: str, content: bytes) -> None:
+        write(self, name, content)
+        snapshots.append(read_all(memory))
 
     def upload_one_by_one(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
         for name in names:
@@ -90,14 +96,15 @@ def test_run_killed_after_any_uploaded_file_resumes_to_the_same_result(
 
     with monkeypatch.context() as patch:
         patch.setattr(RemoteDirectory, "upload", upload_one_by_one)
+        patch.setattr(RemoteDirectory, "write", write_one)
         patch.setattr(RemoteDirectory, "delete", delete_one_by_one)
         expected = run(memory, rounds=2, **{"checkpoint.keep": 1})
     assert len(snapshots) > 15
     assert any(not any(n.endswith("position.json") for n in s) and len(s) > 6 for s in snapshots)
     for at, snapshot in enumerate(snapshots):
         other_machine()
-        snapshot.pop(leases.NAME, None)  # it has expired
         write_all(f"memory://after-{at}", snapshot)
+        take_over(RemoteUrl(f"memory://after-{at}"))
         again = run(f"memory://after-{at}", rounds=2, **{"checkpoint.keep": 1})
         assert again.x_sha256 == expected.x_sha256
         assert without_times(read_all(f"memory://after-{at}")["metrics.jsonl"]) == without_times(
@@ -109,17 +116,17 @@ def test_failed_uploads_are_repeated_and_lose_nothing(
     memory: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     expected = run(tmp_path / "local")
-    upload, calls = RemoteDirectory.upload, []
+    upload, failed = RemoteDirectory.upload, []
 
-    def fail_sometimes(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
-        calls.append(names)
-        if len(calls) in (7, 8):  # the uploads after the first two rounds
+    def fail_twice(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
+        if len(failed) < 2 and any(name.endswith("position.json") for name in names):
+            failed.append(names)
             raise RemoteDirectoryError("the host is down", url=memory)
         upload(self, directory, names)
 
-    monkeypatch.setattr(RemoteDirectory, "upload", fail_sometimes)
+    monkeypatch.setattr(RemoteDirectory, "upload", fail_twice)
     assert run(memory).x_sha256 == expected.x_sha256
-    assert len(calls) > 8
+    assert [len(names) for names in failed] == [1, 2]  # the second upload has the first checkpoint too
     assert json.loads(read_all(memory)["run.json"])["x_sha256"] == expected.x_sha256
 
 
@@ -127,21 +134,20 @@ def test_run_that_could_not_be_uploaded_is_uploaded_by_the_same_command(
     memory: str, monkeypatch: pytest.MonkeyPatch
 ):
     run(memory, rounds=1)
-    upload = RemoteDirectory.upload
 
-    def fail(self: RemoteDirectory, directory: Path, names: list[str]) -> None:
-        if names:
+    def fail(self: RemoteDirectory, first: object, second: object) -> None:
+        if second:
             raise RemoteDirectoryError("the host is down", url=memory)
 
-    monkeypatch.setattr(RemoteDirectory, "upload", fail)
-    with pytest.raises(UploadError) as error:
+    with monkeypatch.context() as patch, pytest.raises(UploadError) as error:
+        patch.setattr(RemoteDirectory, "upload", fail)
+        patch.setattr(RemoteDirectory, "write", fail)
         run(memory)
     assert error.value.url == memory
     assert error.value.path is not None
     finished = read_run(error.value.path)
     assert (finished.status, finished.rounds) == ("done", 3)
     assert json.loads(read_all(memory)["run.json"])["rounds"] == 1
-    monkeypatch.setattr(RemoteDirectory, "upload", upload)
     result = run(memory)
     assert [line["round"] for line in result.train] == [1, 2, 3]
     assert json.loads(read_all(memory)["run.json"])["x_sha256"] == finished.info["x_sha256"]
@@ -187,7 +193,7 @@ def test_url_of_another_configuration_is_refused_by_its_name(memory: str):
     with pytest.raises(RunDirectoryError) as error:
         run(memory, rounds=1, seed=5)
     assert memory in str(error.value) and "cache" not in str(error.value)
-    assert read_all(memory) == before  # also without a lease
+    assert read_all(memory) == before
 
 
 @pytest.mark.parametrize(
@@ -229,25 +235,139 @@ def test_reader_downloads_nothing_where_there_is_no_run(memory: str, monkeypatch
         fedopt.load(memory)
 
 
-def test_process_that_lost_its_lease_stops_and_writes_nothing(
-    memory: str, monkeypatch: pytest.MonkeyPatch, other_machine: Any
+def writer(url: str) -> str | None:
+    name: str | None = json.loads(read_all(url)["run.json"]).get("writer")
+    return name
+
+
+def test_each_process_writes_its_own_id_to_run_json(memory: str):
+    run(memory, rounds=1)
+    first = writer(memory)
+    run(memory, rounds=2)
+    assert first and writer(memory) not in (None, first)
+    local = json.loads(read_all(memory)["run.json"])
+    run(memory, rounds=2)  # a finished run is only read
+    assert json.loads(read_all(memory)["run.json"]) == local
+
+
+def test_run_of_another_machine_is_refused_until_it_is_taken_over_and_its_process_stops(
+    memory: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other_machine: Any
 ):
-    """Another machine takes over after the second round."""
+    """After its second round, the run is started on a second machine, without and with `take_over`."""
+    first_cache = tmp_path / "cache"
     taken: list[dict[str, bytes]] = []
 
-    def take_over(step: fedopt.Step) -> None:
+    def continue_elsewhere(step: fedopt.Step) -> None:
         if step.position.round == 2:
-            contents = read_all(memory)
-            lease = json.loads(contents[leases.NAME]) | {"token": "other", "host": "elsewhere"}
-            remote(memory).write(leases.NAME, json.dumps(lease).encode())
+            other_machine()
+            before = read_all(memory)
+            for start in (lambda: run(memory), lambda: fedopt.resume(memory)):
+                with pytest.raises(RemoteDirectoryError) as error:
+                    start()
+                assert error.value.url == memory
+            assert read_all(memory) == before
+            result = fedopt.resume(memory, take_over=True)
+            assert isinstance(result, fedopt.RunResult) and result.train[-1]["round"] == 3
             taken.append(read_all(memory))
+            monkeypatch.setenv("FEDOPT_DATA", str(first_cache))
 
-    with pytest.raises(RemoteDirectoryError) as error:
+    with pytest.raises(UploadError) as error:
         fedopt.run(
-            "synthetic_lr", algorithm="scaffold", rounds=3, config=SETTINGS, out=memory, callback=take_over
+            "synthetic_lr",
+            algorithm="scaffold",
+            rounds=3,
+            config=SETTINGS,
+            out=memory,
+            callback=continue_elsewhere,
         )
     assert error.value.url == memory
     assert read_all(memory) == taken[0]
+    assert error.value.path is not None and first_cache in error.value.path.parents
+    assert read_run(error.value.path).rounds >= 2  # its files stay
+    assert str(error.value.path) in str(error.value)
+
+
+def test_two_machines_that_start_one_run_do_not_mix_their_files(memory: str, monkeypatch: pytest.MonkeyPatch):
+    """Another machine has uploaded its first files between the opening here and the first upload."""
+    others = json.dumps({"status": "running", "writer": "other"}).encode()
+    upload = RemoteDirectory.files
+
+    def files(self: RemoteDirectory) -> list[str]:
+        found = upload(self)
+        if not found:
+            monkeypatch.setattr(RemoteDirectory, "read", read_others)
+        return found
+
+    read, calls = RemoteDirectory.read, []
+
+    def read_others(self: RemoteDirectory, name: str) -> bytes | None:
+        calls.append(name)
+        if len(calls) == 2:  # the first is that of the opening
+            self.write("run.json", others)
+        return read(self, name)
+
+    monkeypatch.setattr(RemoteDirectory, "files", files)
+    with pytest.raises(UploadError):
+        run(memory, rounds=1)
+    monkeypatch.undo()
+    assert remote(memory).read("run.json") == others
+
+
+def test_killed_process_of_this_machine_does_not_block_its_successor(memory: str, tmp_path: Path):
+    """A kill leaves the status "running" and the id of the killed process at the URL."""
+    run(memory, rounds=2)
+    info = json.loads(read_all(memory)["run.json"]) | {"status": "running"}
+    remote(memory).write("run.json", json.dumps(seal(info)).encode())
+    assert fedopt.report(memory, tmp_path / "page.html").is_file()
+    assert run(memory, rounds=3).x_sha256 == run(tmp_path / "local", rounds=3).x_sha256
+
+
+def test_run_of_another_machine_that_has_ended_is_continued_without_take_over(
+    memory: str, tmp_path: Path, other_machine: Any
+):
+    def stop(step: fedopt.Step) -> object:
+        return fedopt.STOP if step.position.round == 2 else None
+
+    fedopt.run("synthetic_lr", algorithm="scaffold", rounds=3, config=SETTINGS, out=memory, callback=stop)
+    other_machine()
+    result = fedopt.resume(memory)
+    assert isinstance(result, fedopt.RunResult)
+    assert result.x_sha256 == run(tmp_path / "local").x_sha256
+
+
+def test_take_over_changes_nothing_where_there_is_no_run(memory: str):
+    files = {"run.json": b'{"writer": "mine"}', "notes.txt": b"1"}
+    write_all(memory, files)
+    with pytest.raises(RemoteDirectoryError):
+        fedopt.resume(memory, take_over=True)
+    assert read_all(memory) == files
+
+
+def test_logger_files_follow_the_run_to_another_machine(memory: str, other_machine: Any):
+    """They have the id of the run at the tracking service, so that it is not logged twice."""
+    run(memory, rounds=1)
+    remote(memory).write("loggers/wandb.jsonl", b'{"run": "abc"}\n')
+    cache = other_machine()
+    run(memory, rounds=2)
+    [copy] = cache.rglob("wandb.jsonl")
+    assert copy.read_bytes() == b'{"run": "abc"}\n'
+
+
+def test_names_that_lead_out_of_the_url_are_not_downloaded(memory: str, monkeypatch: pytest.MonkeyPatch):
+    run(memory, rounds=1)
+    names = ["../config.toml", "/tmp/config.toml", "tensorboard/events.1/../../../evil", "clients/../../1-1"]
+    found, got = RemoteDirectory.files, []
+    monkeypatch.setattr(RemoteDirectory, "files", lambda self: [*names, *found(self)])
+    download = RemoteDirectory.download
+
+    def note(self: RemoteDirectory, chosen: list[str], directory: Path) -> None:
+        got.extend(chosen)
+        download(self, chosen, directory)
+
+    monkeypatch.setattr(RemoteDirectory, "download", note)
+    run(memory, rounds=2)
+    fedopt.load(memory)
+    assert got and not set(got) & set(names)
 
 
 def test_file_url_is_the_directory_itself(tmp_path: Path):
@@ -307,6 +427,5 @@ def test_killed_command_on_s3_is_taken_over_by_another_machine(s3: str, tmp_path
     assert isinstance(result, fedopt.RunResult)
     assert result.x_sha256 == run(tmp_path / "local", rounds=4).x_sha256
     files = read_all(url)
-    assert leases.NAME not in files
     assert json.loads(files["run.json"])["x_sha256"] == result.x_sha256
     assert {name.split("/")[1] for name in files if name.startswith("checkpoints/")} == {"000003", "000004"}

@@ -17,17 +17,15 @@ from fedopt.documents import is_intact, parse_json, read_regular_file
 from fedopt.engine.executors import ExecutorOptions
 from fedopt.errors import RunDirectoryError
 from fedopt.references import is_reference
-from fedopt.remote.directory import RemoteDirectory
 from fedopt.remote.location import Location, RemoteUrl, parse_location
 from fedopt.runs import checkpoint as checkpoints
+from fedopt.runs import remote_run
 from fedopt.runs.build_problem import build_problem
 from fedopt.runs.config import read_config
 from fedopt.runs.discover import SWEEP
-from fedopt.runs.lease import remove_lease
 from fedopt.runs.loggers import create_loggers
 from fedopt.runs.prepare import PreparedRun, RunRequest
 from fedopt.runs.records import read_run
-from fedopt.runs.remote_run import downloaded
 from fedopt.runs.result import RunResult
 from fedopt.tasks import TASKS, find_task
 from fedopt.tuning.command import sweep as run_sweep
@@ -54,8 +52,8 @@ def resume(
         workers: number of worker processes.
         ray_address: "auto" or HOST:PORT of a Ray cluster.
         progress: whether to show progress; by default in a terminal and in a notebook.
-        take_over: with a URL, do not wait for a process on another machine that writes to it. If it still
-            runs, it stops before its next upload.
+        take_over: with a URL, continue a run that another machine started and did not end. If its process
+            still runs, it stops at its next upload.
 
     Returns:
         The result, as the call that started it would return it.
@@ -83,10 +81,10 @@ def resume(
 
 
 def _resume_run(out: Location, executor: ExecutorOptions, progress: bool, take_over: bool) -> RunResult:
-    with downloaded(out, checkpoints=False) as path:
-        prepared, command = _prepare_recorded(path)
     if take_over and isinstance(out, RemoteUrl):
-        remove_lease(RemoteDirectory(out))
+        remote_run.take_over(out)
+    with remote_run.downloaded(out, checkpoints=False) as path:
+        prepared, command = _prepare_recorded(path)
     return run_prepared(
         prepared,
         executor,

@@ -23,7 +23,7 @@ def resume(
     ray_address: RayAddress = None,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="With a URL: do not wait for a process on another machine."),
+        typer.Option("--take-over", help="With a URL: take over a run that another machine started."),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import glob
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedopt.errors import MissingExtra, RemoteDirectoryError, missing_extra
@@ -40,20 +40,6 @@ class RemoteDirectory:
             found = self._fs.find(self._root)
         return sorted(name for path in found if (name := str(path).removeprefix(self._root).lstrip("/")))
 
-    def entries(self) -> list[str]:
-        """Return the names of the files at the top and of the directories that are not empty."""
-        with _errors(self.url, "read"):
-            try:
-                found = self._fs.ls(self._root, detail=True)
-            except FileNotFoundError:
-                return []
-            paths = [
-                entry["name"]
-                for entry in found
-                if entry["type"] != "directory" or any(files for _, _, files in self._fs.walk(entry["name"]))
-            ]
-        return [name for path in paths if (name := str(path).removeprefix(self._root).strip("/"))]
-
     def read(self, name: str) -> bytes | None:
         """Return the content of a file; None if it does not exist."""
         with _errors(self.url, "read"):
@@ -75,13 +61,7 @@ class RemoteDirectory:
                 self._fs.put([str(directory / name) for name in names], [self._path(name) for name in names])
 
     def download(self, names: Sequence[str], directory: Path) -> None:
-        """Copy files to a local directory. Names that lead out of it are refused."""
-        for name in names:
-            if name.startswith("/") or ".." in name.split("/"):
-                raise RemoteDirectoryError(
-                    f"{self.url} has a file {name!r}, which is not below the URL; remove it",
-                    url=str(self.url),
-                )
+        """Copy files to a local directory, in any order. The caller knows that no name leads out of it."""
         for parent in {(directory / name).parent for name in names}:
             parent.mkdir(parents=True, exist_ok=True)
         with _errors(self.url, "read"):
@@ -106,18 +86,6 @@ class RemoteDirectory:
                     self._fs.rm_file(path)
             elif paths:
                 self._fs.rm(paths)
-            self._remove_empty_parents(names)
-
-    def _remove_empty_parents(self, names: Sequence[str]) -> None:
-        """Remove directories that have become empty. Object stores have none."""
-        if self.url.scheme in _OBJECT_STORES:
-            return
-        parents = {parent for name in names for parent in PurePosixPath(name).parents if parent.name}
-        for parent in sorted(parents, key=lambda parent: len(parent.parts), reverse=True):
-            path = self._path(str(parent))
-            with suppress(Exception):  # each file system has its own classes; an empty directory is harmless
-                if not self._fs.ls(path, detail=False):  # `rmdir` of some file systems is recursive
-                    self._fs.rmdir(path)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 from fedopt.documents import first_problem, is_intact, parse_json, parse_toml, read_regular_file
 from fedopt.errors import RunDirectoryError
 from fedopt.files import is_locked
-from fedopt.runs.lease import has_valid_lease
 
 KILLED = "killed"  # the status of a run whose process ended without recording its status
 LAST_ROUNDS = 100  # final numbers are means over these rounds, as in the paper's tables
@@ -158,7 +157,7 @@ def read_run(path: Path) -> RunRecord:
             f"no run directory at {path}; name one that `fedopt run` has written", path=path
         )
     info = _read_info(path / "run.json")
-    if info.get("status") == "running" and not (is_locked(path) or has_valid_lease(path)):
+    if info.get("status") == "running" and not (is_locked(path) or "writer" in info):
         info["status"] = KILLED
     try:
         config = parse_toml(_read(path / "config.toml"))
