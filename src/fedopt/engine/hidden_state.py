@@ -59,11 +59,11 @@ def check_passes(
     for seen, is_training in product((other, batch), (False, True)):
         compute(flat, x, seen, is_training)
     repeats = []
-    for is_training in (True, False, None, True, False):  # passes before this one, and their number, vary
-        if is_training is None:
+    for mode in (True, False, None, True, False):  # passes before a pass, and their number, vary
+        if mode is None:
             compute(flat, x, other, False)
         else:
-            repeats.append(compute(flat, y, batch, is_training) == expected[is_training])
+            repeats.append(compute(flat, y, batch, mode) == expected[mode])
     if problem.fixed is not None:
         problem.fixed.check()
     if not all(repeats) or _own_generators(flat.module) != before:
