@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,58 @@ def test_sweeps_of_two_models_have_their_own_directories(
         assert torch.equal(fedopt.load(best.runs[0], model=model).x, expected.x)
     with pytest.raises(RunDirectoryError):  # the finished trials are not those of the other model
         sweep(models[1], out=results[0].out)
+
+
+def weighted(outputs: Tensor, targets: Tensor, weights: list[float]) -> Tensor:
+    return F.cross_entropy(outputs, targets, weight=torch.tensor(weights))
+
+
+def test_changed_argument_of_the_loss_is_rejected(tmp_path: Path) -> None:
+    def run(weights: list[float], rounds: int = 2) -> fedopt.RunResult:
+        task = fedopt.own_task(FrozenLayer, partial(weighted, weights=weights), CLIENTS, TEST)
+        return fedopt.run(task, rounds=rounds, config=CONFIG, out=tmp_path / "run")
+
+    run([1.0, 1.0, 1.0])
+    with pytest.raises(RunDirectoryError, match="loss"):
+        run([1.0, 1.0, 2.0])
+    assert run([1.0, 1.0, 1.0], rounds=3).rounds == 3
+
+
+def test_changed_initialisation_is_rejected(tmp_path: Path) -> None:
+    """The seed draws the weights, so they have no checksum of their own."""
+
+    def run(initialise: Callable[[Tensor], Tensor]) -> None:
+        def build() -> nn.Module:
+            model = FrozenLayer()
+            initialise(model.last.weight)
+            return model
+
+        fedopt.run(task_of(build), rounds=2, config=CONFIG, out=tmp_path / "run")
+
+    def small(weight: Tensor) -> Tensor:
+        return nn.init.normal_(weight, std=0.1)
+
+    def large(weight: Tensor) -> Tensor:
+        return nn.init.normal_(weight, std=1.0)
+
+    run(small)
+    with pytest.raises(RunDirectoryError, match="model"):
+        run(large)
+    run(small)
+
+
+@pytest.mark.parametrize("sections", ["0.2.0", "unknown"])
+def test_code_in_the_format_of_another_version_is_not_compared(sections: str, tmp_path: Path) -> None:
+    task = fedopt.own_task(FrozenLayer, F.cross_entropy, CLIENTS, TEST)
+    out = tmp_path / "run"
+    fedopt.run(task, rounds=2, config=CONFIG, out=out)
+    fingerprint = read_info(out)["fingerprint"]
+    del fingerprint["code"]
+    parts = {"model": "structure", "loss": "function", "metrics": "accuracy", "algorithm": "function server"}
+    old = {section: {name: "0" * 64} for section, name in parts.items()}
+    fingerprint |= old if sections == "0.2.0" else {"code of a later version": {"loss": "0" * 64}}
+    remove_checksums(out, fingerprint=fingerprint)
+    assert fedopt.run(task, rounds=3, config=CONFIG, out=out).rounds == 3
+    changed = {**CLIENTS, "client0": examples(7)}
+    with pytest.raises(RunDirectoryError):  # the other sections still are
+        fedopt.run(fedopt.own_task(FrozenLayer, F.cross_entropy, changed, TEST), rounds=3, out=out)

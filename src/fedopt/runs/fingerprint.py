@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from fedopt.algorithms import ALGORITHMS
 from fedopt.data import Federation, Split
@@ -26,10 +27,11 @@ from fedopt.errors import RunDirectoryError
 from fedopt.models.flat import Flat
 from fedopt.runs.config import Config, short_digest
 from fedopt.runs.prepare import PreparedRun
-from fedopt.runs.source_fingerprint import algorithm_fingerprint, module_checksum, source_checksum
+from fedopt.runs.source_fingerprint import CodeReader
 from fedopt.tasks import TASKS
 
 Fingerprint = dict[str, Any]  # section -> {name: text}
+_CODE = ("code", "algorithm code")
 _CHECKSUM = " sha256:"
 _NAMED_CLIENTS = 16  # of each split; a difference names the client
 _SAMPLED_CLIENTS = 1000  # of each split, in one checksum, if reading a client is cheap
@@ -46,12 +48,12 @@ def make_fingerprint(
     own_algorithm = own_algorithm_fingerprint(config, problem)
     if config.task in TASKS:
         return own_algorithm
+    module = build_module(problem)
     is_seeded = config.init == "seed"  # otherwise the configuration has the checksum of x_0
     return {
-        **_model_fingerprint(problem, initial, is_new, is_seeded),
+        **_model_fingerprint(problem, module, initial, is_new, is_seeded),
         **{name: _split_fingerprint(getattr(federation, name)) for name in ("train", "test")},
-        "loss": {"function": source_checksum(problem.loss)},
-        "metrics": {name: source_checksum(metric) for name, metric in problem.metrics.items()},
+        "code": _code_fingerprint(problem, module),
         **own_algorithm,
     }
 
@@ -60,7 +62,20 @@ def own_algorithm_fingerprint(config: Config, problem: Problem) -> Fingerprint:
     """Describe a user-defined algorithm."""
     if config.algorithm in ALGORITHMS:
         return {}
-    return {"algorithm": algorithm_fingerprint(problem.algorithm())}
+    algorithm, checksum = problem.algorithm(), CodeReader().checksum
+    functions = {name: getattr(algorithm, name) for name in ("init", "client", "server")}
+    vectors = {"vectors": (algorithm.sends, algorithm.returns, algorithm.keeps)}
+    parts = {**functions, **vectors}
+    return {"algorithm code": {f"algorithm's {name}": checksum(part) for name, part in parts.items()}}
+
+
+def _code_fingerprint(problem: Problem, module: nn.Module) -> dict[str, str]:
+    """Describe the functions and the layers of the model, whose tensors have other checksums."""
+    checksum = CodeReader().checksum
+    parts = {"loss": problem.loss, "penalty": problem.penalty, "preparation of examples": problem.prepare}
+    parts |= {f"metric {name!r}": metric for name, metric in problem.metrics.items()}
+    model = CodeReader(weights=False).checksum((problem.model, module))
+    return {**{name: checksum(part) for name, part in parts.items()}, "model": model}
 
 
 def _split_fingerprint(split: Split) -> Fingerprint:
@@ -109,14 +124,15 @@ def name_digest(runs: Sequence[PreparedRun]) -> str:
     return short_digest(json.dumps(parts, sort_keys=True)) if any(parts) else ""
 
 
-def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool, is_seeded: bool) -> Fingerprint:
-    """Describe the layers, the trainable parameters, and type, shape and values of all other tensors.
+def _model_fingerprint(
+    problem: Problem, module: nn.Module, initial: InitialModel, is_new: bool, is_seeded: bool
+) -> Fingerprint:
+    """Describe the trainable parameters, and type, shape and values of all other tensors.
 
     A factory may draw frozen values at random without the seed of the run. A new run finds such values by
     building a second module, and records no checksum for them: a resumed run uses the stored ones. Initial
     weights have a checksum if they do not depend on the seed, because other versions of torch draw others.
     """
-    module = build_module(problem)
     flat = Flat(module, problem.buffers)
     fixed = initial.fixed.describe()
     checksums = initial.fixed.checksums()
@@ -138,8 +154,6 @@ def _model_fingerprint(problem: Problem, initial: InitialModel, is_new: bool, is
             name: hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
             for name, value in weights.items()
         },
-        # Last, because the other sections name the tensor that differs.
-        "model": {"structure": module_checksum(module)},
     }
 
 
@@ -166,10 +180,10 @@ def check_fingerprint(run: Path, recorded: Fingerprint, current: Fingerprint) ->
 def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Describe the first difference between two fingerprints; "" if there is none.
 
-    Sections and checksums that are not recorded are not compared.
+    Sections and checksums that are not recorded are not compared. Version 0.2.0 has other sections for code.
     """
     for section, before in recorded.items():
-        now = current.get(section, {})
+        now, difference = current.get(section, {}), ""
         if section in ("parameters", "fixed"):
             difference = _tensor_difference(section, before, now)
         elif section in ("train", "test"):
@@ -178,12 +192,9 @@ def find_difference(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> 
             changed = [name for name in before if before[name] != now.get(name)]
             hint = "(call torch.manual_seed before the model is built to get the same again)"
             difference = f"the initial values of {changed[0]!r} are different {hint}" if changed else ""
-        elif section == "metrics":
+        elif section in _CODE:
             changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-            difference = f"the metric {changed[0]!r} is different" if changed else ""
-        else:
-            changed = [name for name in before if before[name] != now.get(name)]
-            difference = f"the {section}'s {changed[0]}, or a value it uses, is different" if changed else ""
+            difference = f"the {changed[0]}, or a value that it uses, is different" if changed else ""
         if difference:
             return difference
     return ""
