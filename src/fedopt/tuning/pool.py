@@ -29,6 +29,7 @@ from fedopt.engine.worker_server import failed_start, worker_environment
 from fedopt.errors import WorkerError
 from fedopt.files import no_log
 from fedopt.runs.directory import remove_temporary_files
+from fedopt.runs.interrupts import deferred_interrupts
 from fedopt.tuning.deaths import MAX_DEATHS, count_death, stack_key
 from fedopt.tuning.progress import SweepProgress
 from fedopt.tuning.stacks import Stack, form_stacks, run_stack, trial_executor
@@ -156,7 +157,8 @@ class TrialPool:
                 (stop, self._rounds_run, self._has_started),
             )
         try:
-            with worker_environment():
+            # An interrupt would leave a new process with half of its instructions.
+            with worker_environment(), deferred_interrupts():
                 return self._executor.submit(_run_in_worker, stack)
         except OSError as error:
             raise WorkerError(
