@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from own_clients import CLIENTS, assert_refused, linear, make_task, train
 
 import fedopt
+from fedopt.algorithms import sgd
 from fedopt.errors import ModelError
 
 
@@ -96,3 +97,22 @@ def test_kept_vector_of_a_rejected_client_does_not_change(tmp_path: Path, has_di
     options = {"out": tmp_path / "run"} if has_directory else {}
     result = train(make_task(), 3, algorithm=algorithm, config={"clients_per_round": 6}, **options)
     assert torch.equal(result.x, torch.full_like(result.x, 2.0))
+
+
+def test_random_numbers_of_a_server_function_follow_from_the_seed() -> None:
+    """Equal seeds give equal models, and the user's generator is not touched."""
+
+    def server(state: Any, mean: tuple[torch.Tensor, ...], round: Any) -> Any:
+        return state._replace(x=state.x + mean[0] + 0.001 * torch.randn(len(mean[0])))
+
+    algorithm = fedopt.algorithms.fedopt(sgd(), sgd())._replace(server=server)
+
+    def final_x(seed: int) -> torch.Tensor:
+        return fedopt.run("synthetic_lr", algorithm, rounds=2, seed=seed, config={"client.steps": 1}).x
+
+    torch.manual_seed(1)
+    first, after = final_x(0), torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), after)
+    torch.manual_seed(2)
+    assert torch.equal(final_x(0), first) and not torch.equal(final_x(1), first)
